@@ -1,0 +1,63 @@
+"""The command line: one file a subcommand, loaded when it is asked for."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+from mempool_cli import __version__
+from mempool_cli.commands.common import examples
+from mempool_cli.commands.settings import global_options
+
+_COMMANDS = {
+    "devices": "devices:devices",
+    "create": "create:create",
+    "list": "list_pools:list_pools",
+    "show": "show:show",
+    "grant": "grant:grant",
+    "revoke": "revoke:revoke",
+    "probe": "probe:probe",
+    "set-current": "set_current:set_current",
+    "destroy": "destroy:destroy",
+    "session": "session:session",
+}
+
+
+class Commands(click.Group):
+    """The subcommands in the order of the work; none is imported before it is needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names in the order of the help page."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name, or None."""
+        if cmd_name not in _COMMANDS:
+            return None
+        module, attribute = _COMMANDS[cmd_name].split(":")
+        command: click.Command = getattr(importlib.import_module(f"mempool_cli.commands.{module}"), attribute)
+        return command
+
+
+def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        click.echo(f"mempool {__version__}")
+        ctx.exit()
+
+
+_version = click.Option(
+    ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version"
+)
+
+cli = Commands(
+    "mempool",
+    help="CUDA memory pools: create them, grant and revoke peer access, and probe the access the driver really gives.",
+    params=[*global_options(), _version],
+    epilog=examples(
+        "mempool grant 0 --to 1 2   # devices 1 and 2 may use the default pool of device 0",
+        "mempool probe --matrix     # who may access what, as the driver says",
+        "mempool --sim 4 devices    # the same without GPUs",
+    ),
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)

@@ -1,0 +1,191 @@
+"""What every command shares: its class, the choice of a runner, and the one way to a result."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mempool_cli.commands.settings import DEFAULT_SESSION, GLOBAL_NAMES, Settings, global_options, settings
+from mempool_cli.commands.words import Eater, open_option
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from mempool_cli.driver import DriverSource
+    from mempool_cli.model import Answer, Event
+    from mempool_cli.requests import AnyRequest, Runner
+
+_STATUS_AFTER_SECONDS = 0.5
+
+
+class MempoolCommand(Eater):
+    """A subcommand: takes the global options too, and completes devices where an option would eat them."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += global_options()
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Calls the command with its own options; `settings` reads the global ones from the context."""
+        own = {name: value for name, value in ctx.params.items() if name not in GLOBAL_NAMES}
+        return ctx.invoke(self.callback, **own) if self.callback else None
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The command's own options, and one line for the global ones."""
+        own = [
+            record
+            for param in self.get_params(ctx)
+            if isinstance(param, click.Option)
+            and param.name not in GLOBAL_NAMES
+            and (record := param.get_help_record(ctx))
+        ]
+        with formatter.section("Options"):
+            formatter.write_dl(own)
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text("and those of `mempool --help`: --sim, --session, --format, --trace, ...")
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Devices when an option is eating words, else what click offers."""
+        from mempool_cli.commands.completion import complete_devices
+
+        if open_option(ctx) and not incomplete.startswith("-"):
+            return complete_devices(ctx, incomplete)
+        return super().shell_complete(ctx, incomplete)
+
+
+class Host(Enum):
+    """Where a command does its work when no session runs."""
+
+    START = "start one: the result must outlive the command"
+    LOCAL = "this process: a question about a fresh process is still an answer"
+    NEED = "nowhere: there can be nothing to change"
+
+
+def run(ctx: click.Context, request: AnyRequest, host: Host, *, matrix: bool = False, quiet: bool = False) -> None:
+    """Runs the request where it belongs, emits the result and ends the command with its exit status."""
+    chosen = settings(ctx)
+    runner, close = choose_runner(chosen, host)
+    try:
+        answer = _with_status(lambda: runner.run(request, print_event, trace=bool(chosen.trace)))
+    finally:
+        close()
+    finish(ctx, answer, matrix=matrix, quiet=quiet)
+
+
+def finish(
+    ctx: click.Context, answer: Answer, *, matrix: bool = False, quiet: bool = False, leave: bool = True
+) -> None:
+    """Emits the answer and, unless told to stay, ends the command with its exit status."""
+    from mempool_cli.render import Output, emit
+
+    chosen = settings(ctx)
+    output = Output(format=chosen.format or "table", color=chosen.color or "auto", matrix=matrix, quiet=quiet)
+    status = emit(command_name(ctx), answer, output=output)
+    if leave:
+        ctx.exit(status)
+
+
+def command_name(ctx: click.Context) -> str:
+    """`grant`, `session start`: the command path without the program's own name."""
+    names: list[str] = []
+    level: click.Context | None = ctx
+    while level is not None and level.parent is not None:
+        names.insert(0, level.info_name or "")
+        level = level.parent
+    return " ".join(names)
+
+
+def choose_runner(chosen: Settings, host: Host) -> tuple[Runner, Callable[[], None]]:
+    """Who runs the request, and what to call when it is done. MempoolError `no-session` when nobody can."""
+    from mempool_cli.driver import driver_source
+
+    source = driver_source(chosen.sim)
+    if not chosen.no_session:
+        from mempool_cli.session import client, lifecycle
+
+        name = chosen.session or DEFAULT_SESSION
+        if host is Host.START:
+            found: client.SessionRunner | None = lifecycle.open_or_start(name, source, timeout=chosen.timeout)
+        else:
+            found = lifecycle.find(name, source, timeout=chosen.timeout)
+        if found is not None:
+            return found, found.close
+        if host is Host.NEED or chosen.session:
+            raise lifecycle.no_session(name, simulated=chosen.sim is not None)
+    return local_runner(source)
+
+
+def local_runner(source: DriverSource) -> tuple[Runner, Callable[[], None]]:
+    """A runner in this process, and the cleanup of what it made."""
+    from mempool_cli.model import Where
+    from mempool_cli.operations import LocalRunner
+
+    where = Where(kind="local", pid=os.getpid())
+    runner = LocalRunner(source, lambda: where)
+
+    def close() -> None:
+        for problem in runner.close():
+            sys.stderr.write(f"warning: {problem.message} [{problem.code}]\n")
+
+    return runner, close
+
+
+def print_event(event: Event) -> None:
+    """Shows on stderr what happens while a request runs."""
+    from mempool_cli.render import print_event
+
+    print_event(event)
+
+
+def _with_status(work: Callable[[], Answer]) -> Answer:
+    """Says on stderr that it still works when that takes more than half a second, as a grant on big pools may."""
+
+    def still_working() -> None:
+        from mempool_cli.model import Event
+
+        print_event(Event("status", "waiting for the driver's answer..."))
+
+    timer = threading.Timer(_STATUS_AFTER_SECONDS, still_working)
+    timer.daemon = True
+    timer.start()
+    try:
+        return work()
+    finally:
+        timer.cancel()
+
+
+class PoolParam(click.ParamType[str]):
+    """POOL: a name, a device's default pool, `default:DEV`, `current:DEV`."""
+
+    name = "pool"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The word itself: the runner knows the pools."""
+        if not value:
+            self.fail("POOL is empty", param, ctx)
+        return value
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Pools of a running host; devices where an option is eating words."""
+        from mempool_cli.commands.completion import complete_devices, complete_pools
+
+        return complete_devices(ctx, incomplete) if open_option(ctx) else complete_pools(ctx, incomplete)
+
+
+def pool_argument(*, many: bool = False, required: bool = True) -> Callable[[Any], Any]:
+    """The POOL argument."""
+    if many:
+        return click.argument("pools", metavar="POOL...", type=PoolParam(), nargs=-1, required=required)
+    return click.argument("pool", metavar="POOL", type=PoolParam())
+
+
+def examples(*lines: str) -> str:
+    """The epilog of a help page."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)

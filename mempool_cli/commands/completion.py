@@ -1,0 +1,66 @@
+"""Completion of pools and devices: asks a running host, never starts one, and is silent when there is none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+from click.shell_completion import CompletionItem
+
+from mempool_cli.commands.settings import DEFAULT_SESSION, settings
+
+if TYPE_CHECKING:
+    from mempool_cli.model import AnyResult
+    from mempool_cli.requests import AnyRequest
+
+_PATIENCE_SECONDS = 1.0
+
+
+def complete_pools(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    """The pools that the running host can name."""
+    from mempool_cli.model import PoolList
+    from mempool_cli.requests import List
+
+    found = _ask(ctx, List())
+    if not isinstance(found, PoolList):
+        return []
+    return [
+        CompletionItem(summary.pool.name, help=", ".join(summary.pool.roles))
+        for summary in found.pools
+        if summary.pool.name.startswith(incomplete)
+    ]
+
+
+def complete_devices(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    """Ordinals, UUIDs, `all` and `peers`, also after a comma."""
+    from mempool_cli.model import DeviceList
+    from mempool_cli.requests import Devices
+
+    found = _ask(ctx, Devices())
+    if not isinstance(found, DeviceList):
+        return []
+    words = [(str(device.ordinal), device.name) for device in found.devices]
+    words += [("all", "every other device"), ("peers", "every device that can")]
+    words += [(device.uuid, device.name) for device in found.devices]
+    done, comma, last = incomplete.rpartition(",")
+    return [CompletionItem(done + comma + word, help=text) for word, text in words if word.startswith(last)]
+
+
+def _ask(ctx: click.Context, request: AnyRequest) -> AnyResult | None:
+    """What the running host answers; None whatever goes wrong: a completion must not print."""
+    from mempool_cli.driver import driver_source
+    from mempool_cli.errors import MempoolError
+    from mempool_cli.session import lifecycle
+
+    try:
+        chosen = settings(ctx)
+        name = chosen.session or DEFAULT_SESSION
+        runner = lifecycle.find(name, driver_source(chosen.sim), timeout=_PATIENCE_SECONDS)
+        if runner is None:
+            return None
+        try:
+            return runner.run(request, lambda event: None).result
+        finally:
+            runner.close()
+    except (MempoolError, click.UsageError, OSError):
+        return None

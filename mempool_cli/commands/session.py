@@ -1,0 +1,116 @@
+"""`mempool session`: the background process that holds pools between commands."""
+
+from __future__ import annotations
+
+import click
+
+from mempool_cli.commands.common import MempoolCommand, examples, finish, print_event
+from mempool_cli.commands.settings import DEFAULT_SESSION, global_options, settings
+
+_IDLE_SECONDS = 1800
+
+
+session = click.Group(
+    "session",
+    help="""Start, stop and look at sessions: processes that hold pools and grants between commands.
+
+    `create` and `grant` start the session they need; it ends on `stop` or after 30 idle minutes.
+    """,
+    params=[*global_options()],
+    epilog=examples("mempool session start", "mempool session run -- ./test.sh", "mempool session stop"),
+)
+
+
+@session.command(cls=MempoolCommand, epilog=examples("mempool session start --idle-timeout 600"))
+@click.option(
+    "--idle-timeout",
+    type=click.IntRange(min=0),
+    default=_IDLE_SECONDS,
+    metavar="SECONDS",
+    help="End after so many idle seconds (default: 1800; 0: never)",
+)
+@click.option("--foreground", is_flag=True, help="Be the session, until Ctrl-C or `stop`")
+@click.pass_context
+def start(ctx: click.Context, idle_timeout: int, foreground: bool) -> None:
+    """Start a session, or show the one that runs."""
+    from mempool_cli.driver import driver_source
+    from mempool_cli.model import Answer, SessionStatus
+    from mempool_cli.session import lifecycle
+
+    chosen = settings(ctx)
+    name, source = chosen.session or DEFAULT_SESSION, driver_source(chosen.sim)
+    if not foreground:
+        found = lifecycle.start(name, source, idle_timeout=idle_timeout, timeout=chosen.timeout)
+        finish(ctx, Answer(result=found))
+
+    def announce(ready: SessionStatus) -> None:
+        finish(ctx, Answer(result=ready), leave=False)
+
+    lifecycle.serve_here(name, source, idle_timeout=idle_timeout, on_ready=announce)
+
+
+@session.command(cls=MempoolCommand, epilog=examples("mempool session stop", "mempool session stop --kill"))
+@click.option("--kill", is_flag=True, help="End one that does not answer; its pools go without cleanup")
+@click.pass_context
+def stop(ctx: click.Context, kill: bool) -> None:
+    """Destroy the session's pools and end it."""
+    from mempool_cli.model import Answer
+    from mempool_cli.session import lifecycle
+
+    chosen = settings(ctx)
+    name = chosen.session or DEFAULT_SESSION
+    stopped = lifecycle.stop(name, simulated=chosen.sim is not None, kill=kill, timeout=chosen.timeout)
+    finish(ctx, Answer(result=stopped))
+
+
+@session.command(cls=MempoolCommand, epilog=examples("mempool session status"))
+@click.pass_context
+def status(ctx: click.Context) -> None:
+    """Show one session."""
+    from mempool_cli.model import Answer
+    from mempool_cli.session import lifecycle
+
+    chosen = settings(ctx)
+    name = chosen.session or DEFAULT_SESSION
+    finish(ctx, Answer(result=lifecycle.status(name, simulated=chosen.sim is not None, timeout=chosen.timeout)))
+
+
+@session.command("list", cls=MempoolCommand, epilog=examples("mempool session list", "mempool --sim 4 session list"))
+@click.pass_context
+def list_sessions(ctx: click.Context) -> None:
+    """List the sessions that run: those on hardware, or with --sim the simulated ones."""
+    from mempool_cli.model import Answer
+    from mempool_cli.session import lifecycle
+
+    finish(ctx, Answer(result=lifecycle.list_sessions(simulated=settings(ctx).sim is not None)))
+
+
+@session.command(
+    cls=MempoolCommand,
+    context_settings={"ignore_unknown_options": True},
+    epilog=examples(
+        "mempool session run -- ./test.sh", "mempool --sim 4 session run -- sh -c 'mempool grant 0 --to 1'"
+    ),
+)
+@click.argument("command", metavar="CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.pass_context
+def run(ctx: click.Context, command: tuple[str, ...]) -> None:
+    """Run a command with a session of its own, and stop that when it ends.
+
+    The command finds the session through MEMPOOL_SESSION. Its exit status is the exit status here.
+    """
+    from mempool_cli.driver import driver_source
+    from mempool_cli.session.command import run_with_session
+
+    chosen = settings(ctx)
+    ctx.exit(run_with_session(command, driver_source(chosen.sim), print_event, name=_own_name(ctx)))
+
+
+def _own_name(ctx: click.Context) -> str | None:
+    """The name given on this command line: one in the environment is that of a session around this one."""
+    level: click.Context | None = ctx
+    while level is not None:
+        if level.params.get("session"):
+            return str(level.params["session"])
+        level = level.parent
+    return None

@@ -1,0 +1,106 @@
+"""The global options: before or after the subcommand, or from a MEMPOOL_... variable."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+import click
+
+DEFAULT_SESSION = "default"
+_OFF = ("", "0", "false", "no")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The global options of one command; None where the option was not given."""
+
+    sim: str | None = None
+    session: str | None = None
+    no_session: bool | None = None
+    format: Literal["table", "json"] | None = None
+    color: Literal["auto", "always", "never"] | None = None
+    trace: bool | None = None
+    timeout: float | None = None
+
+    @property
+    def json(self) -> bool:
+        """Whether the result is one JSON object."""
+        return self.format == "json"
+
+
+def _flag(value: str) -> bool:
+    return value.strip().lower() not in _OFF
+
+
+def global_options() -> list[click.Option]:
+    """The options that work before and after the subcommand; fresh objects each time."""
+    return [
+        click.Option(["--sim"], metavar="SPEC", help="Use a simulated machine: a number of devices, a profile, a TOML"),
+        click.Option(["--session"], metavar="NAME", help="The session or program to ask (default: default)"),
+        click.Option(["--no-session"], is_flag=True, default=None, help="Do it in this process alone"),
+        click.Option(["--format"], type=click.Choice(["table", "json"]), help="What stdout gets (default: table)"),
+        click.Option(
+            ["--color"], type=click.Choice(["auto", "always", "never"]), help="When to colour (default: auto)"
+        ),
+        click.Option(["--trace"], is_flag=True, default=None, help="Show each driver call on stderr"),
+        click.Option(
+            ["--timeout"],
+            type=click.FloatRange(min=0, min_open=True),
+            metavar="SECONDS",
+            help="How long to wait for a session's answer (default: 60)",
+        ),
+    ]
+
+
+GLOBAL_NAMES = tuple(field.name for field in fields(Settings))
+ENVIRONMENT = {
+    "sim": "MEMPOOL_SIM",
+    "session": "MEMPOOL_SESSION",
+    "no_session": "MEMPOOL_NO_SESSION",
+    "format": "MEMPOOL_FORMAT",
+    "color": "MEMPOOL_COLOR",
+    "trace": "MEMPOOL_TRACE",
+    "timeout": "MEMPOOL_TIMEOUT",
+}
+
+
+def settings(ctx: click.Context) -> Settings:
+    """The global options in force: after the subcommand, else before it, else from the environment."""
+    given: dict[str, Any] = {}
+    levels: list[click.Context] = []
+    level: click.Context | None = ctx
+    while level is not None:
+        levels.insert(0, level)
+        level = level.parent
+    for level in levels:
+        here = {name: level.params[name] for name in GLOBAL_NAMES if level.params.get(name) is not None}
+        if "session" in here and here.get("no_session"):
+            raise click.UsageError("--session and --no-session exclude each other", ctx)
+        if "session" in here:
+            given.pop("no_session", None)
+        if here.get("no_session"):
+            given.pop("session", None)
+        given |= here
+    return Settings(**(_from_environment(ctx, given) | given))
+
+
+def _from_environment(ctx: click.Context, given: dict[str, Any]) -> dict[str, Any]:
+    """MEMPOOL_... variables for what was not given; they are checked as the options are."""
+    found: dict[str, Any] = {}
+    options = {option.name: option for option in global_options()}
+    for name, variable in ENVIRONMENT.items():
+        value = os.environ.get(variable, "")
+        if name in given or not value:
+            continue
+        if (name == "session" and given.get("no_session")) or (name == "no_session" and "session" in given):
+            continue
+        option = options[name]
+        try:
+            found[name] = _flag(value) if option.is_flag else option.type.convert(value, option, ctx)
+        except click.BadParameter as error:
+            raise click.UsageError(f"{variable}: {error.message}", ctx) from error
+    if found.get("no_session"):
+        found.pop("session", None)
+    return found

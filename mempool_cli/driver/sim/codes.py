@@ -1,0 +1,44 @@
+"""The result codes that the simulator uses, by the driver's names."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Code(IntEnum):
+    """CUresult."""
+
+    CUDA_SUCCESS = 0
+    CUDA_ERROR_INVALID_VALUE = 1
+    CUDA_ERROR_OUT_OF_MEMORY = 2
+    CUDA_ERROR_NOT_INITIALIZED = 3
+    CUDA_ERROR_DEINITIALIZED = 4
+    CUDA_ERROR_STUB_LIBRARY = 34
+    CUDA_ERROR_NO_DEVICE = 100
+    CUDA_ERROR_INVALID_DEVICE = 101
+    CUDA_ERROR_INVALID_IMAGE = 200
+    CUDA_ERROR_INVALID_CONTEXT = 201
+    CUDA_ERROR_ECC_UNCORRECTABLE = 214
+    CUDA_ERROR_PEER_ACCESS_UNSUPPORTED = 217
+    CUDA_ERROR_OPERATING_SYSTEM = 304
+    CUDA_ERROR_INVALID_HANDLE = 400
+    CUDA_ERROR_ILLEGAL_STATE = 401
+    CUDA_ERROR_NOT_FOUND = 500
+    CUDA_ERROR_ILLEGAL_ADDRESS = 700
+    CUDA_ERROR_LAUNCH_FAILED = 719
+    CUDA_ERROR_NOT_PERMITTED = 800
+    CUDA_ERROR_NOT_SUPPORTED = 801
+    CUDA_ERROR_SYSTEM_NOT_READY = 802
+    CUDA_ERROR_SYSTEM_DRIVER_MISMATCH = 803
+    CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE = 804
+    CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900
+    CUDA_ERROR_STREAM_CAPTURE_INVALIDATED = 901
+    CUDA_ERROR_UNKNOWN = 999
+
+
+def code_name(code: int) -> str:
+    """The driver's name of a code, or `CUresult 12345` for one that is not listed here."""
+    try:
+        return Code(code).name
+    except ValueError:
+        return f"CUresult {code}"

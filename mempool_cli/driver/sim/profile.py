@@ -1,0 +1,261 @@
+"""What a simulated machine is: read from a number, a profile of the package, or a TOML file."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import uuid
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from mempool_cli.driver.sim.codes import Code
+from mempool_cli.errors import MempoolError
+
+GIB = 1 << 30
+H200_BYTES = 150_109_880_320
+MAX_DEVICES = 1024
+FAULTS = {"recycled-handle": "a recycled device pool handle inherits the destroyed pool's peers (nvbug 5698116)"}
+
+_HINT = (
+    "SPEC is a number of devices, a profile ({profiles}), or a TOML file (with a / or ending in .toml);"
+    " then ,fault=NAME"
+)
+_UUIDS = uuid.UUID("8fc8b5a0-0000-4000-8000-000000000000")
+_CALL = re.compile(r"cu[A-Z]\w+")
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_DEVICES)]
+Pair = tuple[int, int]
+
+
+class SimDevice(msgspec.Struct, frozen=True, kw_only=True):
+    """One card. `uuid` is 32 hexadecimal digits, `memory` is in bytes."""
+
+    name: str
+    uuid: str
+    pci_bus_id: str
+    memory: int
+    compute_capability: Pair
+    pools: bool
+    host_pools: bool
+    host_numa_pools: bool
+    host_numa_id: int
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A scripted failure: `call` answers `code` from its call number `after` + 1 on, `times` times (0: for ever).
+
+    `device` limits it to calls that name this device or a pool on it.
+    """
+
+    call: str
+    code: int
+    device: int | None = None
+    after: Annotated[int, msgspec.Meta(ge=0)] = 0
+    times: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole machine. `reach`: ordered pairs (accessor, owner) that can do P2P. Equal by content."""
+
+    devices: tuple[SimDevice, ...]
+    reach: frozenset[Pair]
+    driver_version: int = 13000
+    numa_nodes: int = 1
+    failures: tuple[Failure, ...] = ()
+    faults: frozenset[str] = frozenset()
+
+    @property
+    def digest(self) -> str:
+        """A hash of the content: two SPECs with the same digest are the same machine."""
+        return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()
+
+
+class _DeviceTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[[device]]` of a profile file: one card, or `count` alike."""
+
+    name: str = "NVIDIA H200"
+    count: Annotated[int, msgspec.Meta(ge=1, le=MAX_DEVICES)] = 1
+    memory: Annotated[int, msgspec.Meta(gt=0)] = H200_BYTES
+    compute_capability: Pair = (9, 0)
+    pools: bool = True
+    host_pools: bool = True
+    host_numa_pools: bool = True
+    host_numa_id: int = 0
+    uuid: str | None = None
+    pci_bus_id: str | None = None
+
+
+class _P2PTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[p2p]`: `all`, or `groups` within which every card reaches every other, and single ordered `pairs`."""
+
+    all: bool = False
+    groups: tuple[tuple[int, ...], ...] = ()
+    pairs: tuple[Pair, ...] = ()
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A profile file."""
+
+    device: tuple[_DeviceTable, ...]
+    description: str = ""
+    driver_version: Annotated[int, msgspec.Meta(ge=12000, lt=100000)] = 13000
+    numa_nodes: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
+    p2p: _P2PTable = _P2PTable()
+    failure: tuple[Failure, ...] = ()
+
+
+def profile_names() -> list[str]:
+    """The profiles in the package, sorted."""
+    return sorted(
+        entry.name.removesuffix(".toml")
+        for entry in resources.files("mempool_cli.driver.sim").joinpath("profiles").iterdir()
+        if entry.name.endswith(".toml")
+    )
+
+
+def parse_spec(spec: str) -> Profile:
+    """The machine that SPEC names. MempoolError `usage` or `input-file` says what is wrong with it."""
+    base, *options = spec.split(",")
+    faults = frozenset(_fault(option, spec) for option in options)
+    profile = _uniform(int(base), spec) if re.fullmatch(r"[0-9]{1,9}", base) else _read(base, spec)
+    return msgspec.structs.replace(profile, faults=faults)
+
+
+def _fault(option: str, spec: str) -> str:
+    key, _, name = option.partition("=")
+    if key != "fault":
+        raise MempoolError("usage", f"--sim {spec}: {option!r} is not fault=NAME", hint=_hint())
+    if name not in FAULTS:
+        raise MempoolError(
+            "usage", f"--sim {spec}: there is no fault {name!r}", hint=f"faults: {', '.join(sorted(FAULTS))}"
+        )
+    return name
+
+
+def _hint() -> str:
+    return _HINT.format(profiles=", ".join(profile_names()))
+
+
+def _uniform(count: int, spec: str) -> Profile:
+    if count > MAX_DEVICES:
+        raise MempoolError("usage", f"--sim {spec}: a simulated machine has at most {MAX_DEVICES} devices")
+    table = _DeviceTable(count=max(count, 1))
+    file = _File(device=(table,) if count else (), p2p=_P2PTable(all=True))
+    return _expand(file, f"--sim {spec}")
+
+
+def _read(base: str, spec: str) -> Profile:
+    if "/" in base or base.endswith(".toml"):
+        try:
+            text = Path(base).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+            raise MempoolError("input-file", f"cannot read {base}: {reason}", hint=_hint()) from error
+        return _parse(text, base)
+    if base not in profile_names():
+        raise MempoolError("usage", f"--sim {spec}: there is no profile {base!r}", hint=_hint())
+    text = resources.files("mempool_cli.driver.sim").joinpath("profiles", f"{base}.toml").read_text("utf-8")
+    return _parse(text, f"{base}.toml")
+
+
+def _parse(text: str, file: str) -> Profile:
+    import tomllib
+
+    try:
+        table = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise MempoolError("input-file", f"{file}: not TOML: {error}") from error
+    for entry in _tables(table.get("failure")):
+        entry["code"] = _code(entry.get("code"), file)
+    try:
+        parsed = msgspec.convert(table, _File)
+    except msgspec.ValidationError as error:
+        raise MempoolError("input-file", f"{file}: {_dotted(str(error))}") from error
+    return _expand(parsed, file)
+
+
+def _tables(value: object) -> list[dict[str, Any]]:
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
+
+
+def _code(value: object, file: str) -> object:
+    """A scripted code may be the driver's name or a number."""
+    if isinstance(value, str):
+        try:
+            return int(Code[value])
+        except KeyError:
+            raise MempoolError(
+                "input-file",
+                f"{file}: failure.code: {value!r} is no code of the simulator",
+                hint=f"use a number, or one of {', '.join(code.name for code in Code)}",
+            ) from None
+    return value
+
+
+def _dotted(message: str) -> str:
+    """msgspec's "... `x` - at `$.device[0]`" as "device[0].x: ...": a user looks for the key."""
+    text, _, where = message.partition(" - at `$")
+    where = where.rstrip("`").lstrip(".")
+    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", text, re.DOTALL)
+    if unknown:
+        return f"unknown key {'.'.join(part for part in (where, unknown[1]) if part)}"
+    missing = re.fullmatch(r"Object missing required field `(.*)`", text, re.DOTALL)
+    if missing:
+        return f"key {'.'.join(part for part in (where, missing[1]) if part)} is missing"
+    return f"{where}: {text}" if where else text
+
+
+def _expand(file: _File, source: str) -> Profile:
+    cards = [table for table in file.device for _ in range(table.count)]
+    if len(cards) > MAX_DEVICES:
+        raise MempoolError("input-file", f"{source}: {len(cards)} devices, at most {MAX_DEVICES}")
+    devices = tuple(_device(table, ordinal, source) for ordinal, table in enumerate(cards))
+    for kind in ("uuid", "pci_bus_id"):
+        if len({getattr(device, kind) for device in devices}) < len(devices):
+            raise MempoolError("input-file", f"{source}: two devices have the same {kind}")
+    for failure in file.failure:
+        if not _CALL.fullmatch(failure.call):
+            raise MempoolError(
+                "input-file", f"{source}: failure.call: {failure.call!r} is no driver call (cuMemPoolCreate)"
+            )
+    return Profile(
+        devices=devices,
+        reach=_reach(file.p2p, len(devices), source),
+        driver_version=file.driver_version,
+        numa_nodes=file.numa_nodes,
+        failures=file.failure,
+    )
+
+
+def _device(table: _DeviceTable, ordinal: int, source: str) -> SimDevice:
+    if table.count > 1 and (table.uuid or table.pci_bus_id):
+        raise MempoolError("input-file", f"{source}: device: uuid and pci_bus_id need count = 1")
+    digits = (table.uuid or uuid.uuid5(_UUIDS, str(ordinal)).hex).removeprefix("GPU-").replace("-", "").lower()
+    if not re.fullmatch(r"[0-9a-f]{32}", digits):
+        raise MempoolError("input-file", f"{source}: device.uuid: {table.uuid!r} is no UUID (32 hexadecimal digits)")
+    return SimDevice(
+        name=table.name,
+        uuid=digits,
+        pci_bus_id=table.pci_bus_id or f"{ordinal // 128:04x}:{ordinal % 128 * 2 + 1:02x}:00.0",
+        memory=table.memory,
+        compute_capability=table.compute_capability,
+        pools=table.pools,
+        host_pools=table.host_pools,
+        host_numa_pools=table.host_numa_pools,
+        host_numa_id=table.host_numa_id,
+    )
+
+
+def _reach(table: _P2PTable, count: int, source: str) -> frozenset[Pair]:
+    groups = (tuple(range(count)),) if table.all else table.groups
+    pairs = [(a, b) for group in groups for a in group for b in group if a != b]
+    pairs += table.pairs
+    for accessor, owner in pairs:
+        if not (0 <= accessor < count and 0 <= owner < count) or accessor == owner:
+            raise MempoolError(
+                "input-file", f"{source}: p2p: ({accessor}, {owner}) is no pair of two of the {count} devices"
+            )
+    return frozenset(pairs)

@@ -1,0 +1,370 @@
+"""Results as frozen values: the same types are the JSON that a user reads and the messages that a host sends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import msgspec
+
+from mempool_cli.errors import OK, Problem
+from mempool_cli.wording import device_list
+
+SCHEMA = "mempool/1"
+
+Access = Literal["rw", "r", "none", "unknown"]
+Role = Literal["default", "current", "created"]
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """A warning: something a user should know that is no failure. `code` is stable, kebab-case."""
+
+    code: str
+    message: str
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """One visible device, under the three names by which people know it."""
+
+    ordinal: int
+    uuid: str
+    pci_bus_id: str
+    name: str
+    pools_supported: bool
+
+
+class DeviceDetail(Device, frozen=True, kw_only=True):
+    """A device with what it can do for pools. `peers`: ordinals whose memory this device can reach."""
+
+    compute_capability: str
+    host_pools_supported: bool
+    host_numa_pools_supported: bool
+    pool_handle_types: int
+    host_numa_id: int
+    peers: tuple[int, ...]
+
+
+class Pool(msgspec.Struct, frozen=True, kw_only=True):
+    """A pool by its name. `location` is spelled as `mempool create` takes it; `owner` is None on host pools."""
+
+    name: str
+    roles: tuple[Role, ...]
+    location: str
+    owner: int | None
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """What one device may do with one pool. `device` is None for the host's own cell.
+
+    `access` comes from cuMemPoolGetAccess alone and is None when it was not asked (`error` None: no pool
+    support) or not answered (`error` set). `capable` comes from cuDeviceCanAccessPeer or, for host pools,
+    from the device's attribute; None when there is no such question (owner, host, not asked).
+    """
+
+    device: int | None
+    access: Access | None = None
+    flags: int | None = None
+    owner: bool = False
+    capable: bool | None = None
+    error: Problem | None = None
+
+    @property
+    def contradiction(self) -> bool:
+        """Access is granted to a device that cannot reach the pool."""
+        return self.capable is False and self.access in ("rw", "r", "unknown")
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One pool: a cell for each visible device in the order of ordinals, and the host's own cell."""
+
+    pool: Pool
+    cells: tuple[Cell, ...]
+    host: Cell
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """What an operation found or did. A result knows its own verdict and holds no wording."""
+
+    warnings: tuple[Notice, ...] = ()
+
+    @property
+    def problem(self) -> Problem | None:
+        """The failure that this result itself amounts to, or None."""
+        return None
+
+
+def unreadable(rows: Iterable[Row]) -> Problem | None:
+    """The failure that cells amount to which the driver refused to answer for."""
+    cells = [cell for row in rows for cell in (*row.cells, row.host)]
+    failed = [cell for cell in cells if cell.error]
+    if not failed:
+        return None
+    first = failed[0].error
+    return Problem(
+        code="unreadable-cells",
+        message=f"{len(failed)} of {len(cells)} cells could not be read",
+        driver=first.driver if first else None,
+    )
+
+
+class DeviceList(Result, frozen=True, kw_only=True):
+    """The visible devices."""
+
+    devices: tuple[DeviceDetail, ...]
+
+
+class PoolSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of `mempool list`. Bytes are None where the driver does not say."""
+
+    pool: Pool
+    used_bytes: int | None
+    reserved_bytes: int | None
+    release_threshold: int | None
+    max_size: int | None
+
+
+class PoolList(Result, frozen=True, kw_only=True):
+    """Every pool that the host can name."""
+
+    pools: tuple[PoolSummary, ...]
+
+
+class Attribute(msgspec.Struct, frozen=True):
+    """A pool attribute by its driver name in snake case; sizes in bytes, reuse policies 0 or 1."""
+
+    name: str
+    value: int
+
+
+class PoolDetail(Result, frozen=True, kw_only=True):
+    """One pool with its attributes, as the driver answers them, and who may access it."""
+
+    pool: Pool
+    devices: tuple[Device, ...]
+    attributes: tuple[Attribute, ...]
+    max_size: int | None
+    row: Row
+
+    @property
+    def problem(self) -> Problem | None:
+        """`unreadable-cells` when the driver refused to answer for at least one cell."""
+        return unreadable((self.row,))
+
+
+class AccessMatrix(Result, frozen=True, kw_only=True):
+    """The permissions that the driver reports: a row a pool, a cell a device."""
+
+    devices: tuple[Device, ...]
+    rows: tuple[Row, ...]
+
+    @property
+    def problem(self) -> Problem | None:
+        """`unreadable-cells` when the driver refused to answer for at least one cell."""
+        return unreadable(self.rows)
+
+
+class AccessChange(Result, frozen=True, kw_only=True):
+    """What a grant or revoke did, from the driver's read-back. Device lists are ascending ordinals.
+
+    `granted`, `revoked`: access that the driver now reports and did not before (with `dry_run`: what would
+    change). `unchanged`: asked for and already so. `owner_skipped`: the owner was named and left out.
+    `set_access_calls`: 0 or 1. `cells`: the whole row after the change.
+    """
+
+    pool: Pool
+    granted: tuple[int, ...] = ()
+    revoked: tuple[int, ...] = ()
+    unchanged: tuple[int, ...] = ()
+    owner_skipped: bool = False
+    set_access_calls: int = 0
+    dry_run: bool = False
+    cells: tuple[Cell, ...] = ()
+
+
+class PoolCreated(Result, frozen=True, kw_only=True):
+    """A new pool. `inherited`: devices that had access which nobody asked for; it was cleared.
+
+    `cells`: the whole row after creation, clearing and granting.
+    """
+
+    pool: Pool
+    max_size: int
+    release_threshold: int
+    inherited: tuple[int, ...] = ()
+    granted: tuple[int, ...] = ()
+    set_access_calls: int = 0
+    cells: tuple[Cell, ...] = ()
+
+
+class CurrentPool(Result, frozen=True, kw_only=True):
+    """Which pool a device allocates from now, and which it was. `device` is an ordinal."""
+
+    device: int
+    pool: Pool
+    previous: Pool
+
+
+class PoolDestroyed(msgspec.Struct, frozen=True, kw_only=True):
+    """One destroyed pool. `cleared`: devices whose access was taken away first; `not_cleared`: would not clear.
+
+    `left_granted`: devices that still had access at destroy because cleanup was declined.
+    """
+
+    pool: Pool
+    cleared: tuple[int, ...] = ()
+    not_cleared: tuple[int, ...] = ()
+    left_granted: tuple[int, ...] = ()
+    used_bytes: int = 0
+
+
+class PoolsDestroyed(Result, frozen=True, kw_only=True):
+    """The pools that were destroyed, in the order asked."""
+
+    destroyed: tuple[PoolDestroyed, ...]
+
+    @property
+    def problem(self) -> Problem | None:
+        """`not-cleared` when access of a destroyed pool would not clear: its next holder may inherit it."""
+        stuck = [entry for entry in self.destroyed if entry.not_cleared]
+        if not stuck:
+            return None
+        names = ", ".join(f"{entry.pool.name} ({device_list(entry.not_cleared)})" for entry in stuck)
+        return Problem(
+            code="not-cleared",
+            message=f"destroyed, but access would not clear first: {names}",
+            hint="a pool created later may get the same handle and inherit this access; `mempool create` reports it",
+        )
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """A running host. `sim` is its SPEC, None on hardware; times are ISO 8601 in UTC; `idle_timeout` in seconds.
+
+    `expires` is None and `idle_timeout` 0 for a host that never ends by itself. `pools` are the names it created.
+    """
+
+    kind: Literal["session", "program"]
+    name: str
+    pid: int
+    version: str
+    sim: str | None
+    started: str
+    expires: str | None
+    idle_timeout: int
+    pools: tuple[str, ...]
+
+
+class SessionList(Result, frozen=True, kw_only=True):
+    """Every running host of this user in one name space: simulated or hardware."""
+
+    sessions: tuple[Session, ...]
+
+
+class SessionStatus(Result, frozen=True, kw_only=True):
+    """One running host; `started_now` when this command started it."""
+
+    session: Session
+    started_now: bool = False
+
+
+class SessionStopped(Result, frozen=True, kw_only=True):
+    """A host that has ended. `killed`: it was ended by SIGKILL and could not destroy its pools itself."""
+
+    session: Session
+    killed: bool = False
+
+
+AnyResult = (
+    DeviceList
+    | PoolList
+    | PoolDetail
+    | AccessMatrix
+    | AccessChange
+    | PoolCreated
+    | CurrentPool
+    | PoolsDestroyed
+    | SessionList
+    | SessionStatus
+    | SessionStopped
+)
+
+
+class Libcuda(msgspec.Struct, frozen=True):
+    """The driver library that this process loaded."""
+
+    path: str
+    version: str | None
+
+
+class KernelModule(msgspec.Struct, frozen=True):
+    """The kernel side of the driver: `flavour` is "open" or "proprietary"."""
+
+    version: str
+    flavour: str | None
+
+
+class DriverInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Which driver answered. `sim` is the simulated machine's SPEC, None on hardware."""
+
+    kind: Literal["sim", "cuda"]
+    cuda_version: str
+    bindings: str | None = None
+    sim: str | None = None
+    libcuda: Libcuda | None = None
+    kernel_module: KernelModule | None = None
+
+
+class Where(msgspec.Struct, frozen=True, kw_only=True):
+    """The process that holds the pools. `expires`: when an idle session ends, ISO 8601 in UTC."""
+
+    kind: Literal["local", "session", "program"]
+    pid: int
+    name: str | None = None
+    expires: str | None = None
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a runner says about one request: who answered, where, and the result or the failure or both."""
+
+    driver: DriverInfo | None = None
+    where: Where | None = None
+    result: AnyResult | None = None
+    failure: Problem | None = None
+
+    @property
+    def problem(self) -> Problem | None:
+        """The failure: the one raised, else the one that the result amounts to."""
+        return self.failure or (self.result.problem if self.result else None)
+
+    @property
+    def exit(self) -> int:
+        """The exit status of the command."""
+        return self.problem.exit if self.problem else OK
+
+
+class Event(msgspec.Struct, frozen=True):
+    """Something that happens while a request runs: a driver call (`trace`) or a state (`status`)."""
+
+    kind: Literal["trace", "status"]
+    text: str
+
+
+def envelope(command: str, answer: Answer) -> dict[str, Any]:
+    """The one JSON object that `--format json` prints, as builtin values."""
+    data: dict[str, Any] | None = None
+    warnings: list[Any] = []
+    if answer.result is not None:
+        data = msgspec.to_builtins(answer.result)
+        del data["type"]
+        warnings = data.pop("warnings")
+    problem = answer.problem
+    return {
+        "schema": SCHEMA,
+        "command": command,
+        "ok": problem is None,
+        "exit": answer.exit,
+        "driver": msgspec.to_builtins(answer.driver),
+        "where": msgspec.to_builtins(answer.where),
+        "data": data,
+        "warnings": warnings,
+        "error": msgspec.to_builtins(problem),
+    }

@@ -1,0 +1,380 @@
+"""Pools by name: default and current ones that the driver has, and those that this process created."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from mempool_cli import access
+from mempool_cli.devices import is_device_word, resolve_device
+from mempool_cli.driver.port import (
+    AccessEntry,
+    AccessFlags,
+    Driver,
+    Location,
+    LocationType,
+    PoolAttribute,
+    PoolProperties,
+    device_location,
+)
+from mempool_cli.errors import DriverError, MempoolError
+from mempool_cli.model import (
+    Attribute,
+    CurrentPool,
+    Device,
+    Notice,
+    Pool,
+    PoolCreated,
+    PoolDestroyed,
+    PoolDetail,
+    PoolsDestroyed,
+    PoolSummary,
+    Role,
+    Row,
+)
+from mempool_cli.probe import Target, capability_cells, current_target, default_target, read_row
+from mempool_cli.requests import Create
+from mempool_cli.wording import device_list
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+RESERVED = ("host", "all", "peers")
+_UUID_LIKE = ("GPU-", "MIG-")
+_OUT_OF_MEMORY = 2
+_AUTOMATIC = "pool-{}"
+
+
+class Created(NamedTuple):
+    """What a host keeps of a pool it created: never who has access to it."""
+
+    handle: int
+    location: Location
+    max_size: int
+    release_threshold: int
+
+
+class Pools:
+    """The pools of this process that users can name. Handles stay inside."""
+
+    def __init__(self) -> None:
+        self._created: dict[str, Created] = {}
+        self._automatic = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The created pools that are alive, in the order of creation."""
+        return tuple(self._created)
+
+    # --- naming ---
+
+    def resolve(self, driver: Driver, word: str, devices: Sequence[Device]) -> Target:
+        """The pool that `word` names: a name, a device's default pool, `default:DEV` or `current:DEV`.
+
+        MempoolError `unknown-pool`, `unknown-device`, or `no-pool-support` when the device has no pools.
+        """
+        if word in self._created:
+            return self._target(driver, word)
+        kind, _, device_word = word.partition(":")
+        if kind not in ("default", "current"):
+            if not is_device_word(word):
+                raise self._unknown(word)
+            kind, device_word = "default", word
+        device = devices[resolve_device(device_word, devices)]
+        if not device.pools_supported:
+            raise no_pool_support(device)
+        return self._current(driver, device) if kind == "current" else default_target(driver, device)
+
+    def _current(self, driver: Driver, device: Device) -> Target:
+        """The current pool under the name by which we know it: created, default, or `current:DEV`."""
+        target = current_target(driver, device)
+        if target is None:
+            return default_target(driver, device)
+        name = self._name_of(target.handle)
+        return self._target(driver, name) if name else target
+
+    def _name_of(self, handle: int) -> str | None:
+        return next((name for name, created in self._created.items() if created.handle == handle), None)
+
+    def _target(self, driver: Driver, name: str) -> Target:
+        created = self._created[name]
+        on_device = created.location.type == LocationType.DEVICE
+        current = on_device and driver.device_get_mem_pool(created.location.id) == created.handle
+        roles: tuple[Role, ...] = ("current", "created") if current else ("created",)
+        pool = Pool(
+            name=name,
+            roles=roles,
+            location=spell_location(created.location),
+            owner=created.location.id if on_device else None,
+        )
+        return Target(pool, created.handle, created.location)
+
+    def _unknown(self, word: str) -> MempoolError:
+        known = f"this process created {', '.join(self._created)}" if self._created else "this process created none"
+        return MempoolError(
+            "unknown-pool",
+            f"there is no pool {word!r}: {known}",
+            hint="a pool is a name from `mempool create`, a device (0: its default pool), default:0 or current:0",
+        )
+
+    def every(self, driver: Driver, devices: Sequence[Device]) -> list[Target]:
+        """Default pools, then created pools, then current pools that are neither."""
+        defaults = [default_target(driver, device) for device in devices]
+        created = [self._target(driver, name) for name in self._created]
+        known = {target.handle for target in (*defaults, *created)}
+        currents = [current_target(driver, device) for device in devices]
+        return [*defaults, *created, *(target for target in currents if target and target.handle not in known)]
+
+    # --- reading ---
+
+    def summary(self, driver: Driver, target: Target) -> PoolSummary:
+        """One line of a listing. Driver calls: 3; an attribute that the driver refuses is None."""
+        created = self._created.get(target.pool.name)
+
+        def attribute(which: PoolAttribute) -> int | None:
+            try:
+                return driver.mem_pool_get_attribute(target.handle, which) if target.handle else None
+            except DriverError:
+                return None
+
+        return PoolSummary(
+            pool=target.pool,
+            used_bytes=attribute(PoolAttribute.USED_MEM_CURRENT),
+            reserved_bytes=attribute(PoolAttribute.RESERVED_MEM_CURRENT),
+            release_threshold=attribute(PoolAttribute.RELEASE_THRESHOLD),
+            max_size=created.max_size if created else None,
+        )
+
+    def detail(self, driver: Driver, target: Target, devices: Sequence[Device]) -> PoolDetail:
+        """All about one pool. Driver calls: 8 attributes, and a row."""
+        created = self._created.get(target.pool.name)
+        return PoolDetail(
+            pool=target.pool,
+            devices=tuple(devices),
+            attributes=tuple(
+                Attribute(which.name.lower(), driver.mem_pool_get_attribute(target.handle, which))
+                for which in PoolAttribute
+            ),
+            max_size=created.max_size if created else None,
+            row=read_row(driver, target, devices),
+        )
+
+    # --- changing ---
+
+    def create(self, driver: Driver, request: Create, devices: Sequence[Device]) -> PoolCreated:
+        """Creates a pool, takes away access that nobody asked for, and grants what was, in one SetAccess.
+
+        Nothing remains when it fails. MempoolError `bad-name`, `name-taken`, `unknown-device`,
+        `no-pool-support`, `not-peer-capable`, `out-of-memory`, `driver-refused`, `not-applied`. Driver
+        calls: 1 a device for capability, create, at most 1 attribute, a row, at most 1 SetAccess with
+        another row.
+        """
+        self._check_name(request.name)
+        location = parse_location(request.location, devices)
+        granted = _placeable(driver, location, request.to, devices)
+        handle = self._new_handle(driver, PoolProperties(location, request.max_size))
+        name = request.name or self._automatic_name()
+        self._created[name] = Created(handle, location, request.max_size, request.release_threshold)
+        try:
+            if request.release_threshold:
+                driver.mem_pool_set_attribute(handle, PoolAttribute.RELEASE_THRESHOLD, request.release_threshold)
+            return self._granted(driver, name, devices, granted)
+        except BaseException:
+            self._discard(driver, name, devices)
+            raise
+
+    def _discard(self, driver: Driver, name: str, devices: Sequence[Device]) -> None:
+        """Takes a half-made pool away; the failure that made it half is the one to report."""
+        target = self._target(driver, name)
+        with contextlib.suppress(DriverError):
+            self.destroy(driver, target, devices, cleanup=True)
+        self._created.pop(name, None)
+
+    def _check_name(self, name: str | None) -> None:
+        if name is None:
+            return
+        if not NAME.fullmatch(name) or name in RESERVED or name.upper().startswith(_UUID_LIKE):
+            raise MempoolError(
+                "bad-name",
+                f"{name!r} is no name for a pool",
+                hint="a letter or _, then up to 63 letters, digits, '_', '.' or '-'; not host, all, peers, GPU-, MIG-",
+            )
+        if name in self._created:
+            raise MempoolError("name-taken", f"there is a pool {name!r} already", hint="`mempool list` shows it")
+
+    def _automatic_name(self) -> str:
+        """Never one that was given before, so that a name in a log means one pool."""
+        while True:
+            self._automatic += 1
+            name = _AUTOMATIC.format(self._automatic)
+            if name not in self._created:
+                return name
+
+    def _new_handle(self, driver: Driver, properties: PoolProperties) -> int:
+        try:
+            return driver.mem_pool_create(properties)
+        except DriverError as error:
+            place = spell_location(properties.location)
+            if error.words.code == _OUT_OF_MEMORY:
+                raise MempoolError(
+                    "out-of-memory",
+                    f"no room for another pool on {place}: {len(self._created)} pools live here",
+                    hint="every pool reserves address space for its maximum size: give a smaller --max-size",
+                    driver=error.words,
+                ) from error
+            raise MempoolError(
+                "driver-refused", f"the driver cannot create a pool on {place}", driver=error.words
+            ) from error
+
+    def _granted(self, driver: Driver, name: str, devices: Sequence[Device], to: Sequence[int]) -> PoolCreated:
+        created = self._created[name]
+        target = self._target(driver, name)
+        fresh = read_row(driver, target, devices)
+        inherited = _holders(fresh)
+        plan = access.plan_grant(fresh, to, only=bool(inherited))
+        change = access.change(driver, target, fresh, plan, devices)
+        notice = Notice(
+            code="inherited-access",
+            message=f"the new pool {name} came with access for {device_list(inherited)}, which nobody"
+            " granted (a recycled pool handle, nvbug 5698116); it was cleared",
+        )
+        return PoolCreated(
+            pool=target.pool,
+            max_size=created.max_size,
+            release_threshold=created.release_threshold,
+            inherited=inherited,
+            granted=tuple(sorted({*change.granted, *change.unchanged})),
+            set_access_calls=change.set_access_calls,
+            cells=change.cells,
+            warnings=(notice, *change.warnings) if inherited else change.warnings,
+        )
+
+    def set_current(self, driver: Driver, target: Target, devices: Sequence[Device]) -> CurrentPool:
+        """Makes it the pool that its device allocates from. MempoolError `host-pool` when it is on no device."""
+        owner = target.pool.owner
+        if owner is None:
+            raise MempoolError(
+                "host-pool",
+                f"pool {target.pool.name} is on {target.pool.location}: a device's current pool is one on that device",
+            )
+        previous = self._current(driver, devices[owner]).pool
+        driver.device_set_mem_pool(owner, target.handle)
+        return CurrentPool(device=owner, pool=self._current(driver, devices[owner]).pool, previous=previous)
+
+    def check_destroyable(self, target: Target) -> None:
+        """MempoolError when it is not one of ours: `default-pool`, or `unknown-pool` for a program's own."""
+        if "default" in target.pool.roles:
+            raise MempoolError("default-pool", f"pool {target.pool.name} is a default pool, which cannot be destroyed")
+        if target.pool.name not in self._created:
+            raise MempoolError("unknown-pool", f"pool {target.pool.name} was not created by mempool, so it stays")
+
+    def destroy(self, driver: Driver, target: Target, devices: Sequence[Device], *, cleanup: bool) -> PoolDestroyed:
+        """Clears peer access (unless told not to), then destroys. DriverError when destroy itself is refused.
+
+        Clearing first keeps a recycled handle from passing access on to its next pool (nvbug 5698116).
+        Driver calls: a row, SetAccess 1 (and 1 a device when refused), 1 attribute, destroy.
+        """
+        row = read_row(driver, target, devices)
+        holders = _holders(row)
+        stuck = _clear(driver, target, holders, devices) if cleanup else ()
+        used = self.summary(driver, target).used_bytes or 0
+        driver.mem_pool_destroy(target.handle)
+        del self._created[target.pool.name]
+        return PoolDestroyed(
+            pool=target.pool,
+            cleared=tuple(device for device in holders if device not in stuck) if cleanup else (),
+            not_cleared=stuck,
+            left_granted=() if cleanup else holders,
+            used_bytes=used,
+        )
+
+
+def _placeable(driver: Driver, location: Location, to: Sequence[str], devices: Sequence[Device]) -> list[int]:
+    """Who gets access to a pool there; fails before there is a pool, when the device or one of `to` has none."""
+    owner = location.id if location.type == LocationType.DEVICE else None
+    if owner is not None and not devices[owner].pools_supported:
+        raise no_pool_support(devices[owner])
+    pool = Pool(name="", roles=(), location=spell_location(location), owner=owner)
+    cells = capability_cells(driver, location, owner, devices) if to else ()
+    granted = access.select(to, devices, owner, cells)
+    access.check_capable(pool, cells, granted, devices)
+    return granted
+
+
+def no_pool_support(device: Device) -> MempoolError:
+    """The error for a pool on a card that has none."""
+    return MempoolError(
+        "no-pool-support",
+        f"device {device.ordinal} ({device.name}) has no memory pool support",
+        hint="old cards have none, and vGPU profiles that are a slice of a card often have none",
+    )
+
+
+def _holders(row: Row) -> tuple[int, ...]:
+    """The devices other than the owner that have access, or may have: their cell could not be read."""
+    return tuple(
+        cell.device
+        for cell in row.cells
+        if cell.device is not None and not cell.owner and (cell.access not in (None, "none") or cell.error)
+    )
+
+
+def _clear(driver: Driver, target: Target, holders: Sequence[int], devices: Sequence[Device]) -> tuple[int, ...]:
+    """Takes access away in one call, then one by one where that is refused. Returns those that keep it."""
+    if not holders:
+        return ()
+    if _refuses(driver, target, holders):
+        for device in holders:
+            _refuses(driver, target, (device,))
+    return _holders(read_row(driver, target, devices))
+
+
+def _refuses(driver: Driver, target: Target, holders: Sequence[int]) -> bool:
+    entries = [AccessEntry(device_location(device), AccessFlags.NONE) for device in holders]
+    try:
+        driver.mem_pool_set_access(target.handle, entries)
+    except DriverError:
+        return True
+    return False
+
+
+def parse_location(word: str, devices: Sequence[Device]) -> Location:
+    """LOCATION: a device, `host`, or `numa:NODE`. MempoolError `unknown-device` or `usage`."""
+    if word == "host":
+        return Location(LocationType.HOST, 0)
+    if word.startswith("numa:"):
+        node = word.removeprefix("numa:")
+        if not re.fullmatch(r"[0-9]{1,6}", node):
+            raise MempoolError("usage", f"{word!r} is no NUMA node", hint="numa:0 is the first one")
+        return Location(LocationType.HOST_NUMA, int(node))
+    return device_location(resolve_device(word, devices))
+
+
+def spell_location(location: Location) -> str:
+    """LOCATION as `mempool create` takes it."""
+    if location.type == LocationType.DEVICE:
+        return str(location.id)
+    return "host" if location.type == LocationType.HOST else f"numa:{location.id}"
+
+
+def destroyed_result(done: Sequence[PoolDestroyed]) -> PoolsDestroyed:
+    """The result of `mempool destroy`, with what a user should know about it."""
+    notices = [
+        Notice(
+            code="memory-outstanding",
+            message=f"pool {entry.pool.name} was destroyed with {entry.used_bytes} bytes allocated;"
+            " they go when they are freed",
+        )
+        for entry in done
+        if entry.used_bytes
+    ]
+    notices += [
+        Notice(
+            code="current-pool-reset",
+            message=f"pool {entry.pool.name} was the current pool of device {entry.pool.owner};"
+            " its default pool is again",
+        )
+        for entry in done
+        if "current" in entry.pool.roles
+    ]
+    return PoolsDestroyed(destroyed=tuple(done), warnings=tuple(notices))

@@ -1,0 +1,116 @@
+"""Lines and columns of text, as rich `Text`: every string that is shown passes through here and is made safe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from io import StringIO
+
+from rich.cells import cell_len
+from rich.text import Span, Text
+
+from mempool_cli.render.words import visible
+
+Part = str | tuple[str, str]
+"""Text, or text and its style."""
+
+_GAP = "  "
+
+
+def line(*parts: Part) -> Text:
+    """One line. Markup, emoji codes and control characters in the parts mean nothing."""
+    text = Text()
+    for part in parts:
+        content, style = _split(part)
+        text.append(visible(content), style or None)
+    return text
+
+
+def grid(
+    head: Sequence[str] | None, rows: Sequence[Sequence[Part]], *, width: int | None = None, indent: str = ""
+) -> list[Text]:
+    """Left-aligned columns, a line a row, under a head if there is one.
+
+    Columns that do not fit into `width` (None: no limit) go into further blocks, an empty line before each
+    and the first column repeated, so that nothing is cut or wrapped; only a single column wider than the
+    terminal still is. Linear in the number of cells.
+    """
+    table = [[_split(part) for part in row] for row in rows]
+    if head is not None:
+        table.insert(0, [(title, "bold") for title in head])
+    table = [[(visible(content), style) for content, style in row] for row in table]
+    widths = [max(_width(content) for content, _ in column) for column in zip(*table, strict=True)]
+    lines: list[Text] = []
+    for block in _blocks(widths, width, len(indent)):
+        if lines:
+            lines.append(Text())
+        lines.extend(_row(row, block, widths, indent) for row in table)
+    return lines
+
+
+def plain(lines: Sequence[Text]) -> str:
+    """The lines without colour, each ended by a newline."""
+    return "".join(f"{text.plain}\n" for text in lines)
+
+
+def coloured(lines: Sequence[Text]) -> str:
+    """The lines with ANSI colours, each ended by a newline, as long as they are."""
+    from rich.console import Console
+
+    console = Console(
+        file=StringIO(),
+        force_terminal=True,
+        force_jupyter=False,
+        color_system="standard",
+        no_color=False,
+        legacy_windows=False,
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )
+    with console.capture() as capture:
+        for text in lines:
+            console.print(text, soft_wrap=True)
+    return capture.get()
+
+
+def _split(part: Part) -> tuple[str, str]:
+    return (part, "") if isinstance(part, str) else part
+
+
+def _width(content: str) -> int:
+    return len(content) if content.isascii() else cell_len(content)
+
+
+def _blocks(widths: Sequence[int], limit: int | None, indent: int) -> Iterator[list[int]]:
+    """Column numbers, block by block; column 0 is in each."""
+    if not widths:
+        return
+    first = used = indent + widths[0]
+    block = [0]
+    for column, wide in enumerate(widths[1:], start=1):
+        if limit is not None and used + len(_GAP) + wide > limit and len(block) > 1:
+            yield block
+            block, used = [0], first
+        block.append(column)
+        used += len(_GAP) + wide
+    yield block
+
+
+def _row(row: Sequence[tuple[str, str]], block: Sequence[int], widths: Sequence[int], indent: str) -> Text:
+    pieces: list[str] = [indent]
+    spans: list[Span] = []
+    position = len(indent)
+    open_style = ""
+    for column in block:
+        content, style = row[column]
+        end = position + len(content)
+        if style and style == open_style:
+            # one span over a run of equal cells: rich's time goes by spans
+            spans[-1] = Span(spans[-1].start, end, style)
+        elif style:
+            spans.append(Span(position, end, style))
+        open_style = style
+        padded = content + " " * (widths[column] - _width(content)) + _GAP
+        pieces.append(padded)
+        position += len(padded)
+    return Text("".join(pieces).rstrip(" "), spans=spans)

@@ -1,0 +1,76 @@
+"""Hosts: which run, what one holds and blocks, and how it ended."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from mempool_cli.model import Session, SessionList, SessionStatus, SessionStopped
+from mempool_cli.render.layout import grid, line
+from mempool_cli.render.words import idle, moment
+
+
+def sessions(result: SessionList, width: int | None) -> list[Text]:
+    """A line a host."""
+    if not result.sessions:
+        return [line("no session runs")]
+    head = ("name", "kind", "pid", "driver", "started", "ends", "pools")
+    rows = [
+        (
+            entry.name,
+            entry.kind,
+            str(entry.pid),
+            _driver(entry),
+            moment(entry.started),
+            moment(entry.expires) if entry.expires else "-",
+            ", ".join(entry.pools) or "-",
+        )
+        for entry in result.sessions
+    ]
+    return grid(head, rows, width=width)
+
+
+def status(result: SessionStatus) -> list[Text]:
+    """One host: what it is, what it holds, what it blocks, when it ends."""
+    entry = result.session
+    verb = "started" if result.started_now else "runs"
+    facts = [
+        ("version", entry.version),
+        ("driver", _driver(entry)),
+        ("started", moment(entry.started)),
+        ("ends", _end(entry)),
+        ("pools", ", ".join(entry.pools) or "none created"),
+    ]
+    if entry.kind == "session":
+        facts.append(("blocks", _blocks(entry)))
+    return [line(f"{entry.kind} {entry.name} {verb} (pid {entry.pid})"), *grid(None, facts, indent="  ")]
+
+
+def stopped(result: SessionStopped) -> list[Text]:
+    """How a host ended, and what became of its pools."""
+    entry = result.session
+    who = f"{entry.kind} {entry.name} (pid {entry.pid})"
+    names = ", ".join(entry.pools)
+    if result.killed:
+        lost = f"; it could not destroy its pools itself: {names}" if names else ""
+        return [line(f"{who} was killed{lost}")]
+    if entry.kind == "program":
+        return [line(f"detached from {who}; it runs on, and its pools stay")]
+    gone = f"; destroyed its pools: {names}" if names else ""
+    return [line(f"{who} stopped{gone}")]
+
+
+def _driver(entry: Session) -> str:
+    return "hardware" if entry.sim is None else f"SIMULATED machine {entry.sim}"
+
+
+def _end(entry: Session) -> str:
+    if entry.expires is None:
+        return "when the program ends" if entry.kind == "program" else "on `mempool session stop`"
+    after = f", after {idle(entry.idle_timeout)}" if entry.idle_timeout else ""
+    return f"{moment(entry.expires)} unless used{after}, or on `mempool session stop`"
+
+
+def _blocks(entry: Session) -> str:
+    if entry.sim is not None:
+        return "nothing: it holds no hardware"
+    return "GPU reset and MIG changes while it runs: it holds the devices open"

@@ -1,0 +1,104 @@
+"""A command with a session of its own, which ends with it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from mempool_cli.driver import DriverSource
+from mempool_cli.errors import MempoolError
+from mempool_cli.model import Event
+from mempool_cli.requests import OnEvent
+from mempool_cli.session import lifecycle
+
+_PASSED_ON = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
+
+
+def run_with_session(
+    command: Sequence[str], source: DriverSource, on_event: OnEvent, *, name: str | None = None
+) -> int:
+    """Runs `command` with a fresh session in MEMPOOL_SESSION, and stops that; the command's status, 128 + signal.
+
+    `name` None: a name that no other session has. Signals are passed on. The session also ends when this process
+    is killed. MempoolError `session-start` and the like, `usage` when the command cannot be run, and, when the
+    command itself was content, `session-died` or what else befell the session. Main thread only.
+    """
+    name = name or f"run-{os.urandom(4).hex()}"
+    lifeline, ours = os.pipe()
+    try:
+        started = lifecycle.start(name, source, idle_timeout=0, lifeline=lifeline)
+        if not started.started_now:
+            raise MempoolError("session-start", f"session {name} runs already", hint="leave the name out")
+        try:
+            status = _run(command, _environment(name, source))
+        except BaseException:
+            lifecycle.stop(name, simulated=source.sim is not None)
+            raise
+        return _stop(name, source, status, on_event)
+    finally:
+        os.close(ours)
+        os.close(lifeline)
+
+
+def _stop(name: str, source: DriverSource, status: int, on_event: OnEvent) -> int:
+    try:
+        stopped = lifecycle.stop(name, simulated=source.sim is not None)
+    except MempoolError as error:
+        # The command may have stopped its session itself.
+        if error.problem.code == "no-session":
+            return status
+        if status == 0:
+            raise
+        on_event(Event("status", error.problem.message))
+    else:
+        for notice in stopped.warnings:
+            on_event(Event("status", notice.message))
+    return status
+
+
+def _environment(name: str, source: DriverSource) -> Mapping[str, str]:
+    environment = {**os.environ, "MEMPOOL_SESSION": name}
+    for variable in ("MEMPOOL_NO_SESSION", "MEMPOOL_SIM"):
+        environment.pop(variable, None)
+    if source.sim is not None:
+        machine, *faults = source.sim.split(",")
+        if "/" in machine or machine.endswith(".toml"):
+            machine = str(Path(machine).absolute())
+        environment["MEMPOOL_SIM"] = ",".join((machine, *faults))
+    return environment
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    with _signals_held() as before:
+        try:
+            # Python itself ignores these two; a command of the user's must not inherit that.
+            python_ignores = [signal.SIGPIPE, signal.SIGXFSZ]
+            pid = os.posix_spawnp(command[0], list(command), environment, setsigmask=before, setsigdef=python_ignores)
+        except OSError as error:
+            raise MempoolError("usage", f"{command[0]} cannot be run: {error.strerror}") from error
+        while True:
+            came = signal.sigwaitinfo({signal.SIGCHLD, *_PASSED_ON})
+            if came.si_signo == signal.SIGCHLD:
+                ended, status = os.waitpid(pid, os.WNOHANG)
+                if ended:
+                    code = os.waitstatus_to_exitcode(status)
+                    return code if code >= 0 else 128 - code
+            elif came.si_code <= 0 or came.si_signo not in _FROM_TERMINAL:
+                # What the terminal sends has reached the command already; twice would mean "at once" to many.
+                os.kill(pid, came.si_signo)
+
+
+@contextmanager
+def _signals_held() -> Iterator[set[int]]:
+    """Signals wait for `sigwaitinfo` in here; the mask as it was."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *_PASSED_ON})
+    ignored = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    try:
+        yield {int(number) for number in before}
+    finally:
+        signal.signal(signal.SIGCHLD, ignored)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,32 @@
+"""Whether a host can answer a client: the same version, the same messages, the same machine."""
+
+from __future__ import annotations
+
+from mempool_cli import __version__
+from mempool_cli.driver import DriverSource
+from mempool_cli.errors import MempoolError
+from mempool_cli.session import protocol
+from mempool_cli.session.protocol import HostState
+
+
+def check_same(state: HostState, source: DriverSource) -> None:
+    """MempoolError `other-version` or `other-driver` when this host cannot answer for this client and source."""
+    if (state.version, state.messages) != (__version__, protocol.messages_digest()):
+        raise other_version(f"{state.kind} {state.name}", state.version, __version__)
+    if state.driver != source.digest:
+        changed = ": the file has changed since" if state.sim == source.sim else f", not {source.sim!r}"
+        raise MempoolError(
+            "other-driver",
+            f"{state.kind} {state.name} simulates {state.sim!r}{changed}",
+            hint=f"`--sim {state.sim}`, another name with `--session NAME`, or `mempool session stop` first",
+        )
+
+
+def other_version(host: str, host_version: str, client_version: str) -> MempoolError:
+    """The error for a host and a client that do not know each other's messages."""
+    message = f"{host} runs mempool {host_version}, this command is mempool {client_version}"
+    if host_version == client_version:
+        message = f"{host} and this command are both mempool {host_version}, from different source"
+    return MempoolError(
+        "other-version", message, hint="`mempool session stop` ends it, and its pools; any version can do that"
+    )

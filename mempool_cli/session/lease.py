@@ -1,0 +1,46 @@
+"""How long a host lives unused, and the words by which answers name it."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+from mempool_cli.model import Where
+
+
+class Lease:
+    """The name of this process as a host, and its end. `idle_timeout` in seconds; 0: never ends by itself."""
+
+    def __init__(self, kind: Literal["session", "program"], name: str, idle_timeout: int) -> None:
+        self.kind = kind
+        self.name = name
+        self.pid = os.getpid()
+        self.idle_timeout = idle_timeout
+        self.started = _utc(0)
+        self._used = time.monotonic()
+
+    def touch(self) -> None:
+        """The host is used at this moment."""
+        self._used = time.monotonic()
+
+    def left(self) -> float | None:
+        """Seconds until the end, at least 0; None when there is no end."""
+        if not self.idle_timeout:
+            return None
+        return max(0.0, self._used + self.idle_timeout - time.monotonic())
+
+    def expires(self) -> str | None:
+        """When the host ends unless it is used, ISO 8601 in UTC; None when it does not."""
+        left = self.left()
+        return None if left is None else _utc(left)
+
+    def where(self) -> Where:
+        """This host, as an answer names it."""
+        return Where(kind=self.kind, name=self.name, pid=self.pid, expires=self.expires())
+
+
+def _utc(seconds_from_now: float) -> str:
+    moment = datetime.now(UTC) + timedelta(seconds=seconds_from_now)
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,264 @@
+"""The life of sessions: find, start, stop, status, list."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from functools import partial
+
+from mempool_cli.driver import DriverSource
+from mempool_cli.errors import MempoolError
+from mempool_cli.model import Notice, Session, SessionList, SessionStatus, SessionStopped
+from mempool_cli.session import directory, journal, protocol
+from mempool_cli.session.client import ANSWER_SECONDS, SessionRunner, reach
+from mempool_cli.session.compatible import check_same
+from mempool_cli.session.connection import AbsentError, Connection, EndedError
+from mempool_cli.session.directory import Place
+from mempool_cli.session.lock import Lock, Watch, held
+from mempool_cli.session.protocol import HostState, Stopped
+
+IDLE_SECONDS = 1800
+
+_LIST_SECONDS = 1.0
+
+
+def find(
+    name: str, source: DriverSource, *, timeout: float | None = None, report_death: bool = True
+) -> SessionRunner | None:
+    """A runner for the host of this name; None when none lives.
+
+    MempoolError `session-died` when it died since the last command: told once, unless `report_death` is false, and
+    then not at all. Else as SessionRunner.run.
+    """
+    place = directory.place(name, simulated=source.sim is not None)
+    if place is None:
+        return None
+    runner = SessionRunner(place, source, timeout=timeout, report_death=report_death)
+    return runner if runner.greet() else None
+
+
+def open_or_start(
+    name: str, source: DriverSource, *, idle_timeout: int = IDLE_SECONDS, timeout: float | None = None
+) -> SessionRunner:
+    """A runner for the host of this name, started when none lives.
+
+    A session that was started so ends again when the first request in it fails. The runner's first event says
+    that it was started. MempoolError as `find` and `start`.
+    """
+    place = directory.made_place(name, simulated=source.sim is not None)
+    boot = partial(_boot, source=source, idle_timeout=idle_timeout, provisional=True)
+    runner = SessionRunner(place, source, timeout=timeout, boot=boot)
+    runner.greet()
+    return runner
+
+
+def start(
+    name: str,
+    source: DriverSource,
+    *,
+    idle_timeout: int = IDLE_SECONDS,
+    timeout: float | None = None,
+    lifeline: int | None = None,
+) -> SessionStatus:
+    """The session of this name, started when none lives. `idle_timeout` in seconds; 0: it never ends by itself.
+
+    With `lifeline`, a pipe, a session started here stops when that has no writer. MempoolError `session-start`,
+    or why the driver is no use; `other-driver`, `other-version` when another runs; `session-died` as `find`.
+    """
+    place = directory.made_place(name, simulated=source.sim is not None)
+    reached = reach(place, _deadline(timeout))
+    if isinstance(reached, Lock):
+        state = _boot(place, reached, source=source, idle_timeout=idle_timeout, lifeline=lifeline)
+        return SessionStatus(session=state.session(), started_now=True)
+    connection, state = reached
+    with connection:
+        check_same(state, source)
+    return SessionStatus(session=state.session())
+
+
+def serve_here(
+    name: str,
+    source: DriverSource,
+    *,
+    idle_timeout: int = IDLE_SECONDS,
+    on_ready: Callable[[SessionStatus], None] = lambda status: None,
+) -> None:
+    """Is the session of this name, in this process, until SIGINT, SIGTERM, `stop` or the idle timeout ends it.
+
+    Main thread only. MempoolError `session-start` when one runs already; else as `start`.
+    """
+    from mempool_cli.session.host import serve_in_foreground
+
+    place = directory.made_place(name, simulated=source.sim is not None)
+    reached = reach(place, _deadline(None))
+    if not isinstance(reached, Lock):
+        connection, state = reached
+        with connection:
+            raise MempoolError(
+                "session-start",
+                f"session {name} runs already (pid {state.pid})",
+                hint="`mempool session stop`, or another name with `--session NAME`",
+            )
+    try:
+        serve_in_foreground(
+            place,
+            source,
+            idle_timeout=idle_timeout,
+            announce=lambda state: on_ready(SessionStatus(session=state.session(), started_now=True)),
+        )
+    finally:
+        reached.release()
+
+
+def status(name: str, *, simulated: bool, timeout: float | None = None) -> SessionStatus:
+    """The host of this name. MempoolError `no-session`; `session-died` and `session-busy` as `find`."""
+    connection, state = _reach_living(name, simulated, _deadline(timeout))
+    with connection:
+        return SessionStatus(session=state.session())
+
+
+def stop(name: str, *, simulated: bool, kill: bool = False, timeout: float | None = None) -> SessionStopped:
+    """Ends the host of this name, and returns when its process is gone; what would not clear is in the warnings.
+
+    `kill`: by SIGKILL, for one that does not answer; its pools are lost without cleanup. MempoolError
+    `no-session`; `session-stop` when it does not end; `session-died` when it had died before.
+    """
+    deadline = _deadline(timeout)
+    if kill:
+        return _kill(name, simulated, deadline)
+    connection, state = _reach_living(name, simulated, deadline)
+    with connection, Watch(_place(name, simulated).lock) as watch:
+        try:
+            reply = connection.ask(protocol.Stop())
+        except (TimeoutError, EndedError):
+            raise _not_stopped(state) from None
+        if not watch.free(deadline):
+            raise _not_stopped(state)
+    assert isinstance(reply, Stopped)
+    _reap(state)
+    return SessionStopped(session=reply.state.session(), warnings=reply.notices)
+
+
+def list_sessions(*, simulated: bool) -> SessionList:
+    """Every living host of this user in one name space. One that has died is a warning, and stays to be told."""
+    living: list[Session] = []
+    warnings: list[Notice] = []
+    for path in directory.journals(simulated=simulated):
+        state = journal.read(path)
+        if state is None:
+            continue
+        place = Place(path.parent, simulated, state.name)
+        found = _look(place, state)
+        if found:
+            living.append(found.session())
+        elif path.exists():
+            message = f"session {state.name} (pid {state.pid}) has died; the next command on it tells how"
+            warnings.append(Notice("session-died", message))
+    return SessionList(sessions=tuple(living), warnings=tuple(warnings))
+
+
+def no_session(name: str, *, simulated: bool) -> MempoolError:
+    """The error for a name under which no host lives."""
+    kind = "simulated session" if simulated else "session"
+    return MempoolError(
+        "no-session",
+        f"no {kind} {name!r} runs",
+        hint="`mempool session list` shows those that do; `mempool session start` starts one",
+    )
+
+
+def _deadline(timeout: float | None) -> float:
+    return time.monotonic() + (ANSWER_SECONDS if timeout is None else timeout)
+
+
+def _boot(
+    place: Place,
+    lock: Lock,
+    *,
+    source: DriverSource,
+    idle_timeout: int,
+    provisional: bool = False,
+    lifeline: int | None = None,
+) -> HostState:
+    from mempool_cli.session.boot import boot
+
+    return boot(place, lock, source, idle_timeout=idle_timeout, provisional=provisional, lifeline=lifeline)
+
+
+def _place(name: str, simulated: bool) -> Place:
+    place = directory.place(name, simulated=simulated)
+    if place is None:
+        raise no_session(name, simulated=simulated)
+    return place
+
+
+def _reach_living(name: str, simulated: bool, deadline: float) -> tuple[Connection, HostState]:
+    reached = reach(_place(name, simulated), deadline)
+    if isinstance(reached, Lock):
+        reached.release()
+        raise no_session(name, simulated=simulated)
+    return reached
+
+
+def _not_stopped(state: HostState) -> MempoolError:
+    return MempoolError(
+        "session-stop",
+        f"{state.kind} {state.name} (pid {state.pid}) has not ended",
+        hint="`mempool session status` tells whether it still runs; `mempool session stop --kill` ends it for certain",
+    )
+
+
+def _kill(name: str, simulated: bool, deadline: float) -> SessionStopped:
+    place = _place(name, simulated)
+    state = journal.read(place.journal)
+    if state is None or not held(place.lock):
+        # Raises what became of it; or it is only starting, and answers soon.
+        connection, state = _reach_living(name, simulated, deadline)
+        connection.close()
+    if state.kind == "program":
+        raise MempoolError("session-stop", f"{name} is a program (pid {state.pid}), not ours to kill")
+    with Watch(place.lock) as watch:
+        _send_kill(state, place)
+        if not watch.free(deadline):
+            raise MempoolError(
+                "session-stop",
+                f"session {name} (pid {state.pid}) does not end on SIGKILL: it is stuck in the driver",
+                hint="see the kernel log; it ends when the driver lets go of it",
+            )
+    _reap(state)
+    lock = Lock.take(place.lock)
+    if lock:
+        place.clear()
+        lock.release()
+    return SessionStopped(session=state.session(), killed=True)
+
+
+def _send_kill(state: HostState, place: Place) -> None:
+    try:
+        process = os.pidfd_open(state.pid)
+    except OSError as error:
+        raise MempoolError("session-stop", f"session {state.name} (pid {state.pid}): {error.strerror}") from error
+    try:
+        # While the lock is held the pid is still the host's, and the descriptor holds on to that process.
+        if held(place.lock):
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+    finally:
+        os.close(process)
+
+
+def _reap(state: HostState) -> None:
+    if state.kind == "session":
+        from mempool_cli.session.boot import reap
+
+        reap(state.pid)
+
+
+def _look(place: Place, written: HostState) -> HostState | None:
+    """The host as it is; as it last wrote when it is busy; None when it is not alive."""
+    try:
+        with Connection(place.socket, time.monotonic() + _LIST_SECONDS) as connection:
+            return connection.hello()
+    except (AbsentError, EndedError, TimeoutError, MempoolError):
+        return written if held(place.lock) and place.journal.exists() else None

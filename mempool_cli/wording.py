@@ -1,0 +1,21 @@
+"""Device ordinals in sentences: `device 1`, `devices 0, 2-5`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+
+def ranges(ordinals: Iterable[int]) -> str:
+    """`0, 2-5` for 0 2 3 4 5; `-` for none. Takes them in ascending order."""
+    runs: list[tuple[int, int]] = []
+    for ordinal in ordinals:
+        if runs and runs[-1][1] + 1 == ordinal:
+            runs[-1] = (runs[-1][0], ordinal)
+        else:
+            runs.append((ordinal, ordinal))
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs) or "-"
+
+
+def device_list(ordinals: Collection[int]) -> str:
+    """`device 1`, `devices 1-2`."""
+    return f"device{'s' if len(ordinals) > 1 else ''} {ranges(ordinals)}"

@@ -1,0 +1,616 @@
+"""The driver contract: every measured row of docs/driver-notes.md that the port can say, as a test.
+
+It runs on the simulator, on the real bindings over the stand-in library, and on hardware. A class that runs
+it has a fixture `world`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import pytest
+
+from mempool_cli.driver.port import (
+    HOST_LOCATION,
+    AccessEntry,
+    AccessFlags,
+    AllocationType,
+    CaptureMode,
+    DeviceAttribute,
+    Driver,
+    HandleType,
+    Location,
+    LocationType,
+    P2PAttribute,
+    PoolAttribute,
+    PoolProperties,
+    device_location,
+)
+from mempool_cli.errors import DriverError
+
+NONE, READ, READWRITE = AccessFlags
+DEVICE_0 = device_location(0)
+NODE_0 = Location(LocationType.HOST_NUMA, 0)
+UNKNOWN_TYPE = 99
+POOL_CALLS = ["set", "get", "create", "destroy", "attribute", "trim", "current"]
+ODD_FLAGS = (2, 4, 7, 0xFFFF, -1)
+HOST_PLACES = (HOST_LOCATION, NODE_0)
+GIB = 1 << 30
+ADDRESS_SPACE = 128 << 40
+
+
+class CaptureHandle(Protocol):
+    """A stream capture that a test has begun."""
+
+    def end(self) -> bool:
+        """Ends it; whether it survived."""
+        ...
+
+
+class World(Protocol):
+    """A driver after init, with what the tests need beside the port."""
+
+    driver: Driver
+    devices: int
+    memory: int
+    """Bytes of device 0."""
+
+    def allocate(self, pool: int, size: int) -> int: ...
+
+    def free(self, pointer: int) -> None: ...
+
+    def begin_capture(self, mode: CaptureMode) -> CaptureHandle: ...
+
+
+def refusal(call: Callable[[], object]) -> str:
+    """The code name that the call is refused with, SUCCESS when it is not."""
+    try:
+        call()
+    except DriverError as error:
+        return error.words.name.removeprefix("CUDA_ERROR_")
+    return "SUCCESS"
+
+
+def set_access(world: World, pool: int, *entries: tuple[Location, int]) -> str:
+    return refusal(lambda: world.driver.mem_pool_set_access(pool, [AccessEntry(*entry) for entry in entries]))
+
+
+def get_access(world: World, pool: int, location: Location) -> int | str:
+    try:
+        return world.driver.mem_pool_get_access(pool, location)
+    except DriverError as error:
+        return error.words.name.removeprefix("CUDA_ERROR_")
+
+
+@contextmanager
+def pool_on(
+    world: World, location: Location, max_size: int = GIB, allocation_type: int = AllocationType.PINNED
+) -> Iterator[int]:
+    pool = world.driver.mem_pool_create(PoolProperties(location, max_size, allocation_type))
+    try:
+        yield pool
+    finally:
+        world.driver.mem_pool_destroy(pool)
+
+
+def in_thread(work: Callable[[], None]) -> None:
+    """Runs it in another thread and raises here what it raised there."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if raised:
+        raise raised[0]
+
+
+class DriverContract:
+    """Rows that one device can show."""
+
+    @pytest.fixture
+    def world(self) -> Iterator[World] | World:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def pool(self, world: World) -> Iterator[int]:
+        with pool_on(world, DEVICE_0) as pool:
+            yield pool
+
+    @pytest.fixture(params=HOST_PLACES, ids=["host", "numa"])
+    def host_pool(self, world: World, request: pytest.FixtureRequest) -> Iterator[int]:
+        with pool_on(world, request.param) as pool:
+            yield pool
+
+    # --- devices ---
+
+    def test_a_device_has_its_identity(self, world: World) -> None:
+        driver = world.driver
+        device = driver.device_get(0)
+        assert device == 0
+        assert driver.device_get_name(device)
+        assert len(driver.device_get_uuid(device)) == 16
+        assert driver.device_get_pci_bus_id(device).count(":") == 2
+        assert driver.driver_get_version() >= 12000
+
+    def test_an_ordinal_out_of_range_is_an_invalid_device(self, world: World) -> None:
+        for ordinal in (world.devices, -1):
+            assert refusal(lambda ordinal=ordinal: world.driver.device_get(ordinal)) == "INVALID_DEVICE"  # type: ignore[misc]
+
+    def test_a_device_is_no_peer_of_itself(self, world: World) -> None:
+        assert world.driver.device_can_access_peer(0, 0) is False
+        attribute = P2PAttribute.ACCESS_SUPPORTED
+        assert refusal(lambda: world.driver.device_get_p2p_attribute(attribute, 0, 0)) == "INVALID_DEVICE"
+
+    def test_a_peer_out_of_range_is_an_invalid_device(self, world: World) -> None:
+        driver, none = world.driver, world.devices
+        assert refusal(lambda: driver.device_can_access_peer(0, none)) == "INVALID_DEVICE"
+        attribute = P2PAttribute.ACCESS_SUPPORTED
+        assert refusal(lambda: driver.device_get_p2p_attribute(attribute, 0, none)) == "INVALID_DEVICE"
+
+    # --- set access: device pools ---
+
+    def test_the_owner_may_be_granted_again(self, world: World, pool: int) -> None:
+        assert set_access(world, pool, (DEVICE_0, READWRITE)) == "SUCCESS"
+        assert get_access(world, pool, DEVICE_0) == READWRITE
+
+    def test_the_owner_cannot_lose_access(self, world: World, pool: int) -> None:
+        assert set_access(world, pool, (DEVICE_0, NONE)) == "INVALID_DEVICE"
+        assert set_access(world, world.driver.device_get_default_mem_pool(0), (DEVICE_0, NONE)) == "INVALID_DEVICE"
+        assert get_access(world, pool, DEVICE_0) == READWRITE
+
+    def test_the_owner_cannot_be_read_only(self, world: World, pool: int) -> None:
+        assert set_access(world, pool, (DEVICE_0, READ)) == "NOT_SUPPORTED"
+
+    @pytest.mark.parametrize("flags", [NONE, READWRITE, 7])
+    def test_set_access_calls_an_ordinal_out_of_range_an_invalid_device(
+        self, world: World, pool: int, flags: int
+    ) -> None:
+        for ordinal in (world.devices, -1):
+            assert set_access(world, pool, (device_location(ordinal), flags)) == "INVALID_DEVICE"
+
+    def test_read_is_refused_before_the_place_is_looked_at(self, world: World, pool: int, host_pool: int) -> None:
+        for place in (device_location(world.devices), HOST_LOCATION, Location(UNKNOWN_TYPE, 0)):
+            assert set_access(world, pool, (place, READ)) == "NOT_SUPPORTED"
+            assert set_access(world, host_pool, (place, READ)) == "NOT_SUPPORTED"
+
+    def test_all_places_are_checked_before_any_flags(self, world: World, pool: int, host_pool: int) -> None:
+        beyond = device_location(world.devices)
+        for each in (pool, host_pool):
+            assert set_access(world, each, (DEVICE_0, 7), (beyond, READWRITE)) == "INVALID_DEVICE"
+
+    @pytest.mark.parametrize("flags", [NONE, READ, READWRITE, 7])
+    @pytest.mark.parametrize(
+        "location",
+        [HOST_LOCATION, NODE_0, Location(4, 0), Location(0, 0), Location(UNKNOWN_TYPE, 0)],
+        ids=["host", "numa", "numa-current", "invalid", "unknown"],
+    )
+    def test_a_device_pool_takes_devices_only(self, world: World, pool: int, location: Location, flags: int) -> None:
+        assert set_access(world, pool, (location, flags)) == "NOT_SUPPORTED"
+
+    def test_one_bad_entry_spoils_the_whole_call(self, world: World, pool: int) -> None:
+        assert set_access(world, pool, (DEVICE_0, READWRITE), (DEVICE_0, NONE)) == "INVALID_DEVICE"
+
+    @pytest.mark.parametrize("flags", ODD_FLAGS)
+    def test_flags_outside_the_enumeration_are_an_invalid_value(self, world: World, pool: int, flags: int) -> None:
+        assert set_access(world, pool, (DEVICE_0, flags)) == "INVALID_VALUE"
+
+    @pytest.mark.parametrize("flags", ODD_FLAGS)
+    def test_flags_outside_the_enumeration_on_host_pools(self, world: World, host_pool: int, flags: int) -> None:
+        assert set_access(world, host_pool, (DEVICE_0, flags)) == "INVALID_VALUE"
+
+    def test_no_entry_or_no_pool_is_an_invalid_value(self, world: World, pool: int) -> None:
+        assert set_access(world, pool) == "INVALID_VALUE"
+        assert set_access(world, 0, (DEVICE_0, READWRITE)) == "INVALID_VALUE"
+
+    @pytest.mark.parametrize("count", [3, 40])
+    def test_the_same_entry_may_be_repeated(self, world: World, pool: int, count: int) -> None:
+        assert set_access(world, pool, *[(DEVICE_0, READWRITE)] * count) == "SUCCESS"
+
+    # --- set access: host pools ---
+
+    def test_a_fresh_host_pool_is_ungranted(self, world: World, host_pool: int) -> None:
+        assert get_access(world, host_pool, DEVICE_0) == NONE
+
+    def test_a_grant_on_a_host_pool_takes_effect_at_once(self, world: World, host_pool: int) -> None:
+        assert set_access(world, host_pool, (DEVICE_0, READWRITE)) == "SUCCESS"
+        assert get_access(world, host_pool, DEVICE_0) == READWRITE
+        assert set_access(world, host_pool, (DEVICE_0, NONE)) == "SUCCESS"
+        assert get_access(world, host_pool, DEVICE_0) == NONE
+
+    def test_read_only_is_not_supported_on_host_pools(self, world: World, host_pool: int) -> None:
+        assert set_access(world, host_pool, (DEVICE_0, READ)) == "NOT_SUPPORTED"
+
+    @pytest.mark.parametrize("place", HOST_PLACES, ids=["host", "numa"])
+    def test_the_host_itself_has_read_write_and_keeps_it(self, world: World, host_pool: int, place: Location) -> None:
+        assert set_access(world, host_pool, (place, READWRITE)) == "SUCCESS"
+        assert set_access(world, host_pool, (place, NONE)) == "NOT_SUPPORTED"
+        assert set_access(world, host_pool, (place, READ)) == "NOT_SUPPORTED"
+        assert get_access(world, host_pool, place) == READWRITE
+
+    @pytest.mark.parametrize("kind", [LocationType.INVALID, LocationType.HOST_NUMA_CURRENT, UNKNOWN_TYPE])
+    def test_a_host_pool_takes_devices_and_the_host(self, world: World, host_pool: int, kind: int) -> None:
+        for flags in (NONE, READWRITE):
+            assert set_access(world, host_pool, (Location(kind, 0), flags)) == "INVALID_VALUE"
+
+    @pytest.mark.parametrize("node", [5, -1])
+    def test_any_node_may_be_granted_on_a_host_pool(self, world: World, host_pool: int, node: int) -> None:
+        assert set_access(world, host_pool, (Location(LocationType.HOST_NUMA, node), READWRITE)) == "SUCCESS"
+
+    def test_a_refused_batch_changes_nothing(self, world: World, host_pool: int) -> None:
+        beyond = device_location(world.devices)
+        assert set_access(world, host_pool, (DEVICE_0, READWRITE), (beyond, READWRITE)) == "INVALID_DEVICE"
+        assert get_access(world, host_pool, DEVICE_0) == NONE
+
+    def test_the_last_entry_of_a_device_wins(self, world: World, host_pool: int) -> None:
+        assert set_access(world, host_pool, (DEVICE_0, NONE), (DEVICE_0, READWRITE)) == "SUCCESS"
+        assert get_access(world, host_pool, DEVICE_0) == READWRITE
+        assert set_access(world, host_pool, (DEVICE_0, READWRITE), (DEVICE_0, NONE)) == "SUCCESS"
+        assert get_access(world, host_pool, DEVICE_0) == NONE
+
+    def test_a_managed_pool_starts_ungranted_even_for_its_device(self, world: World) -> None:
+        with pool_on(world, DEVICE_0, max_size=0, allocation_type=AllocationType.MANAGED) as pool:
+            assert get_access(world, pool, DEVICE_0) == NONE
+            assert set_access(world, pool, (DEVICE_0, READWRITE)) == "SUCCESS"
+            assert get_access(world, pool, DEVICE_0) == READWRITE
+            assert set_access(world, pool, (DEVICE_0, NONE)) == "SUCCESS"
+            assert get_access(world, pool, DEVICE_0) == NONE
+
+    def test_a_managed_pool_starts_ungranted_for_the_host_too(self, world: World) -> None:
+        with pool_on(world, DEVICE_0, max_size=0, allocation_type=AllocationType.MANAGED) as pool:
+            assert get_access(world, pool, HOST_LOCATION) == NONE
+            assert set_access(world, pool, (HOST_LOCATION, READWRITE)) == "SUCCESS"
+            assert set_access(world, pool, (HOST_LOCATION, NONE)) == "SUCCESS"
+
+    # --- get access ---
+
+    def test_the_owner_reads_read_write(self, world: World, pool: int) -> None:
+        assert get_access(world, pool, DEVICE_0) == READWRITE
+        assert get_access(world, world.driver.device_get_default_mem_pool(0), DEVICE_0) == READWRITE
+
+    def test_get_access_calls_an_ordinal_out_of_range_an_invalid_value(self, world: World, pool: int) -> None:
+        for ordinal in (world.devices, -1):
+            assert get_access(world, pool, device_location(ordinal)) == "INVALID_VALUE"
+
+    @pytest.mark.parametrize("node", [0, 5])
+    def test_the_host_reads_none_on_device_pools_whatever_the_node(self, world: World, pool: int, node: int) -> None:
+        assert get_access(world, pool, HOST_LOCATION) == NONE
+        assert get_access(world, pool, Location(LocationType.HOST_NUMA, node)) == NONE
+
+    @pytest.mark.parametrize("node", [0, 5])
+    def test_the_host_reads_read_write_on_host_pools_whatever_the_node(
+        self, world: World, host_pool: int, node: int
+    ) -> None:
+        assert get_access(world, host_pool, HOST_LOCATION) == READWRITE
+        assert get_access(world, host_pool, Location(LocationType.HOST_NUMA, node)) == READWRITE
+
+    @pytest.mark.parametrize("kind", [LocationType.INVALID, LocationType.HOST_NUMA_CURRENT, UNKNOWN_TYPE])
+    def test_other_locations_are_an_invalid_value(self, world: World, pool: int, kind: int) -> None:
+        assert get_access(world, pool, Location(kind, 0)) == "INVALID_VALUE"
+
+    def test_no_pool_is_an_invalid_value(self, world: World) -> None:
+        assert get_access(world, 0, DEVICE_0) == "INVALID_VALUE"
+
+    # --- default and current pools ---
+
+    def test_the_default_pool_is_current_at_first(self, world: World) -> None:
+        assert world.driver.device_get_mem_pool(0) == world.driver.device_get_default_mem_pool(0)
+
+    def test_the_default_pool_cannot_be_destroyed(self, world: World) -> None:
+        default = world.driver.device_get_default_mem_pool(0)
+        assert refusal(lambda: world.driver.mem_pool_destroy(default)) == "INVALID_VALUE"
+
+    def test_destroying_the_current_pool_brings_the_default_pool_back(self, world: World) -> None:
+        driver = world.driver
+        with pool_on(world, DEVICE_0) as pool:
+            driver.device_set_mem_pool(0, pool)
+            assert driver.device_get_mem_pool(0) == pool
+        assert driver.device_get_mem_pool(0) == driver.device_get_default_mem_pool(0)
+
+    def test_a_host_pool_cannot_be_current(self, world: World, host_pool: int) -> None:
+        assert refusal(lambda: world.driver.device_set_mem_pool(0, host_pool)) == "INVALID_VALUE"
+
+    def test_a_device_out_of_range_has_no_current_and_no_default_pool(self, world: World, pool: int) -> None:
+        driver, none = world.driver, world.devices
+        assert refusal(lambda: driver.device_get_mem_pool(none)) == "INVALID_VALUE"
+        assert refusal(lambda: driver.device_set_mem_pool(none, pool)) == "INVALID_VALUE"
+        assert refusal(lambda: driver.device_get_default_mem_pool(none)) == "INVALID_DEVICE"
+
+    # --- attributes ---
+
+    def test_no_pool_has_no_attributes(self, world: World) -> None:
+        driver = world.driver
+        assert refusal(lambda: driver.mem_pool_get_attribute(0, PoolAttribute.RELEASE_THRESHOLD)) == "INVALID_VALUE"
+        assert refusal(lambda: driver.mem_pool_trim_to(0, 0)) == "INVALID_VALUE"
+        assert refusal(lambda: driver.mem_pool_destroy(0)) == "INVALID_VALUE"
+
+    def test_a_reuse_policy_is_on_or_off(self, world: World, pool: int) -> None:
+        policy = PoolAttribute.REUSE_ALLOW_OPPORTUNISTIC
+        for value, read in ((5, 1), (0, 0)):
+            world.driver.mem_pool_set_attribute(pool, policy, value)
+            assert world.driver.mem_pool_get_attribute(pool, policy) == read
+
+    def test_current_figures_cannot_be_set_and_high_ones_only_reset(self, world: World, pool: int) -> None:
+        def setting(attribute: int, value: int) -> str:
+            return refusal(lambda: world.driver.mem_pool_set_attribute(pool, attribute, value))
+
+        for current in (PoolAttribute.USED_MEM_CURRENT, PoolAttribute.RESERVED_MEM_CURRENT):
+            assert setting(current, 0) == "INVALID_VALUE"
+        for high in (PoolAttribute.USED_MEM_HIGH, PoolAttribute.RESERVED_MEM_HIGH):
+            assert (setting(high, 0), setting(high, 1)) == ("SUCCESS", "INVALID_VALUE")
+
+    def test_the_eight_attributes_and_their_first_values(self, world: World, pool: int) -> None:
+        values = [world.driver.mem_pool_get_attribute(pool, attribute) for attribute in PoolAttribute]
+        assert values == [1, 1, 1, 0, 0, 0, 0, 0]
+
+    def test_the_release_threshold_takes_any_value(self, world: World, pool: int) -> None:
+        for value in (1 << 20, 2**64 - 1):
+            world.driver.mem_pool_set_attribute(pool, PoolAttribute.RELEASE_THRESHOLD, value)
+            assert world.driver.mem_pool_get_attribute(pool, PoolAttribute.RELEASE_THRESHOLD) == value
+
+    def test_trimming_an_empty_pool_works(self, world: World, pool: int) -> None:
+        world.driver.mem_pool_trim_to(pool, 0)
+
+    @pytest.mark.parametrize("attribute", range(9, 15))
+    def test_later_attributes_are_an_invalid_value(self, world: World, pool: int, attribute: int) -> None:
+        assert refusal(lambda: world.driver.mem_pool_get_attribute(pool, attribute)) == "INVALID_VALUE"
+
+    # --- creation ---
+
+    def test_a_pool_of_one_byte_at_most_can_be_created(self, world: World) -> None:
+        with pool_on(world, DEVICE_0, max_size=1) as pool:
+            assert pool
+
+    @pytest.mark.parametrize("place", ["unknown node", "beyond", "negative", "invalid", "current node"])
+    def test_a_pool_needs_a_place_that_exists(self, world: World, place: str) -> None:
+        location = {
+            "unknown node": Location(LocationType.HOST_NUMA, 4000),
+            "beyond": device_location(world.devices),
+            "negative": device_location(-1),
+            "invalid": Location(LocationType.INVALID, 0),
+            "current node": Location(LocationType.HOST_NUMA_CURRENT, 0),
+        }[place]
+        assert refusal(lambda: world.driver.mem_pool_create(PoolProperties(location))) == "INVALID_VALUE"
+
+    @pytest.mark.parametrize("handle_type", [HandleType.WIN32, HandleType.WIN32_KMT])
+    def test_windows_handle_types_are_an_invalid_value(self, world: World, handle_type: int) -> None:
+        properties = PoolProperties(DEVICE_0, GIB, handle_types=handle_type)
+        assert refusal(lambda: world.driver.mem_pool_create(properties)) == "INVALID_VALUE"
+
+    def test_posix_handles_can_be_asked_for(self, world: World) -> None:
+        properties = PoolProperties(DEVICE_0, GIB, handle_types=HandleType.POSIX_FILE_DESCRIPTOR)
+        world.driver.mem_pool_destroy(world.driver.mem_pool_create(properties))
+
+    def test_managed_pools_take_no_size(self, world: World) -> None:
+        properties = PoolProperties(DEVICE_0, GIB, AllocationType.MANAGED)
+        assert refusal(lambda: world.driver.mem_pool_create(properties)) == "INVALID_VALUE"
+
+    @pytest.mark.parametrize("max_size", [1 << 47, 1 << 62], ids=["128TiB", "4EiB"])
+    def test_a_pool_larger_than_the_address_space_is_out_of_memory(self, world: World, max_size: int) -> None:
+        assert refusal(lambda: world.driver.mem_pool_create(PoolProperties(DEVICE_0, max_size))) == "OUT_OF_MEMORY"
+
+    @pytest.mark.parametrize("max_size", [0, 100 * GIB], ids=["default", "100GiB"])
+    def test_live_pools_fill_an_address_space_of_128_tib(self, world: World, max_size: int) -> None:
+        expected = ADDRESS_SPACE / (2 * (max_size or world.memory))
+        assert count_live_pools(world, PoolProperties(DEVICE_0, max_size)) == pytest.approx(expected, rel=0.01)
+
+    @pytest.mark.parametrize(
+        ("location", "max_size"),
+        [(DEVICE_0, GIB), (DEVICE_0, 2 << 20), (HOST_LOCATION, 0)],
+        ids=["1GiB", "2MiB", "host"],
+    )
+    def test_small_and_host_pools_do_not_fill_it(self, world: World, location: Location, max_size: int) -> None:
+        assert count_live_pools(world, PoolProperties(location, max_size), at_most=1000) == 1000
+
+    # --- handles ---
+
+    @pytest.mark.parametrize("location", [DEVICE_0, HOST_LOCATION], ids=["device", "host"])
+    def test_a_loop_cycles_through_a_handful_of_handles(self, world: World, location: Location) -> None:
+        # Handles are heap addresses of the driver: one, two or five were seen, depending on the program.
+        handles = loop(world, PoolProperties(location, GIB), 40)
+        assert len(set(handles[10:])) <= 8
+
+    def test_pools_of_another_kind_have_handles_of_their_own(self, world: World) -> None:
+        plain = loop(world, PoolProperties(DEVICE_0, GIB), 15)
+        shared = loop(world, PoolProperties(DEVICE_0, GIB, handle_types=HandleType.POSIX_FILE_DESCRIPTOR), 15)
+        host = loop(world, PoolProperties(HOST_LOCATION), 15)
+        assert not set(plain) & set(shared)
+        assert not set(host) & {*plain, *shared}
+
+    def test_a_recycled_host_handle_never_inherits(self, world: World) -> None:
+        seen: list[int] = []
+        for _ in range(20):
+            pool = world.driver.mem_pool_create(PoolProperties(HOST_LOCATION))
+            seen.append(pool)
+            assert get_access(world, pool, DEVICE_0) == NONE
+            assert set_access(world, pool, (DEVICE_0, READWRITE)) == "SUCCESS"
+            world.driver.mem_pool_destroy(pool)
+        assert len(set(seen)) < len(seen)
+
+    def test_a_handle_with_a_live_allocation_is_not_reused(self, world: World) -> None:
+        properties = PoolProperties(DEVICE_0, GIB)
+        loop(world, properties, 10)
+        pool = world.driver.mem_pool_create(properties)
+        pointer = world.allocate(pool, 1 << 20)
+        world.driver.mem_pool_destroy(pool)
+        try:
+            assert pool not in loop(world, properties, 20)
+        finally:
+            world.free(pointer)
+
+    # --- allocations ---
+
+    def test_allocations_count_as_used(self, world: World, pool: int) -> None:
+        pointer = world.allocate(pool, 1 << 20)
+        assert world.driver.mem_pool_get_attribute(pool, PoolAttribute.USED_MEM_CURRENT) == 1 << 20
+        assert world.driver.mem_pool_get_attribute(pool, PoolAttribute.RESERVED_MEM_CURRENT) == 32 << 20
+        world.free(pointer)
+        assert world.driver.mem_pool_get_attribute(pool, PoolAttribute.USED_MEM_CURRENT) == 0
+        assert world.driver.mem_pool_get_attribute(pool, PoolAttribute.USED_MEM_HIGH) == 1 << 20
+
+    def test_sizes_that_fit_nowhere_are_out_of_memory(self, world: World) -> None:
+        with pool_on(world, DEVICE_0, max_size=4 << 20) as small:
+            assert refusal(lambda: world.allocate(small, 64 << 20)) == "OUT_OF_MEMORY"
+        default = world.driver.device_get_default_mem_pool(0)
+        assert refusal(lambda: world.allocate(default, 32 << 40)) == "OUT_OF_MEMORY"
+
+    def test_zero_bytes_can_be_allocated(self, world: World, pool: int) -> None:
+        assert refusal(lambda: world.allocate(pool, 0)) == "SUCCESS"
+
+    # --- stream capture ---
+
+    @pytest.fixture
+    def spare(self, world: World) -> Iterator[int]:
+        spare = world.driver.mem_pool_create(PoolProperties(DEVICE_0, GIB))
+        yield spare
+        with contextlib.suppress(DriverError):  # a test may have destroyed it
+            world.driver.mem_pool_destroy(spare)
+
+    @pytest.mark.parametrize("mode", [CaptureMode.GLOBAL, CaptureMode.THREAD_LOCAL])
+    @pytest.mark.parametrize("call", POOL_CALLS)
+    def test_a_pool_call_breaks_the_callers_own_capture(
+        self, world: World, pool: int, spare: int, call: str, mode: CaptureMode
+    ) -> None:
+        capture = world.begin_capture(mode)
+        try:
+            outcome = pool_call(world, pool, spare, call)
+        finally:
+            survived = capture.end()
+        assert (outcome, survived) == ("STREAM_CAPTURE_UNSUPPORTED", False)
+
+    def test_questions_about_devices_are_allowed_while_capturing(self, world: World) -> None:
+        capture = world.begin_capture(CaptureMode.GLOBAL)
+        world.driver.device_get_default_mem_pool(0)
+        world.driver.device_get_mem_pool(0)
+        world.driver.device_can_access_peer(0, 0)
+        world.driver.device_get_attribute(DeviceAttribute.MEMORY_POOLS_SUPPORTED, 0)
+        assert capture.end()
+
+    @pytest.mark.parametrize("call", POOL_CALLS)
+    def test_a_pool_call_breaks_another_threads_global_capture(
+        self, world: World, pool: int, spare: int, call: str
+    ) -> None:
+        capture = world.begin_capture(CaptureMode.GLOBAL)
+        outcome: list[str] = []
+        in_thread(lambda: outcome.append(pool_call(world, pool, spare, call)))
+        assert (outcome, capture.end()) == (["STREAM_CAPTURE_UNSUPPORTED"], False)
+
+    @pytest.mark.parametrize("call", POOL_CALLS)
+    def test_a_relaxed_thread_leaves_another_threads_capture_alone(
+        self, world: World, pool: int, spare: int, call: str
+    ) -> None:
+        capture = world.begin_capture(CaptureMode.GLOBAL)
+        outcome: list[str] = []
+
+        def relaxed() -> None:
+            assert world.driver.thread_exchange_stream_capture_mode(CaptureMode.RELAXED) == CaptureMode.GLOBAL
+            outcome.append(pool_call(world, pool, spare, call))
+
+        in_thread(relaxed)
+        assert (outcome, capture.end()) == (["SUCCESS"], True)
+
+    @pytest.mark.parametrize("mode", [CaptureMode.THREAD_LOCAL, CaptureMode.RELAXED])
+    def test_captures_of_other_modes_are_safe_from_other_threads(
+        self, world: World, pool: int, mode: CaptureMode
+    ) -> None:
+        capture = world.begin_capture(mode)
+        outcome: list[str] = []
+        in_thread(lambda: outcome.append(pool_call(world, pool, 0, "get")))
+        assert (outcome, capture.end()) == (["SUCCESS"], True)
+
+
+class PeerContract:
+    """Rows that need two devices which can reach each other. Published; measured where a test says so."""
+
+    @pytest.fixture
+    def world(self) -> Iterator[World] | World:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def pool(self, world: World) -> Iterator[int]:
+        with pool_on(world, DEVICE_0) as pool:
+            yield pool
+
+    def test_a_peer_can_be_granted_and_revoked(self, world: World, pool: int) -> None:
+        peer = device_location(1)
+        assert world.driver.device_can_access_peer(1, 0)
+        assert get_access(world, pool, peer) == NONE
+        assert set_access(world, pool, (peer, READWRITE)) == "SUCCESS"
+        assert get_access(world, pool, peer) == READWRITE
+        assert set_access(world, pool, (peer, NONE)) == "SUCCESS"
+        assert get_access(world, pool, peer) == NONE
+
+    def test_the_default_pool_can_be_granted(self, world: World) -> None:
+        default, peer = world.driver.device_get_default_mem_pool(0), device_location(1)
+        assert set_access(world, default, (peer, READWRITE)) == "SUCCESS"
+        assert get_access(world, default, peer) == READWRITE
+        assert set_access(world, default, (peer, NONE)) == "SUCCESS"
+
+    def test_a_peer_cannot_be_read_only(self, world: World, pool: int) -> None:
+        assert set_access(world, pool, (device_location(1), READ)) == "NOT_SUPPORTED"
+
+    def test_the_owner_in_a_revoke_spoils_it(self, world: World, pool: int) -> None:
+        peer = device_location(1)
+        set_access(world, pool, (peer, READWRITE))
+        assert set_access(world, pool, (peer, NONE), (DEVICE_0, NONE)) == "INVALID_DEVICE"
+        assert get_access(world, pool, peer) == READWRITE
+
+    def test_p2p_attributes_answer(self, world: World) -> None:
+        assert world.driver.device_get_p2p_attribute(P2PAttribute.ACCESS_SUPPORTED, 0, 1) == 1
+
+    def test_only_a_pool_on_the_device_can_be_current(self, world: World) -> None:
+        with pool_on(world, device_location(1)) as other:
+            assert refusal(lambda: world.driver.device_set_mem_pool(0, other)) == "INVALID_VALUE"
+
+
+def pool_call(world: World, pool: int, spare: int, call: str) -> str:
+    """One pool call of the kind named; what it was answered. `destroy` destroys `spare`."""
+    driver = world.driver
+    created: list[int] = []
+    calls: dict[str, Callable[[], object]] = {
+        "set": lambda: driver.mem_pool_set_access(pool, [AccessEntry(DEVICE_0, READWRITE)]),
+        "get": lambda: driver.mem_pool_get_access(pool, DEVICE_0),
+        "create": lambda: created.append(driver.mem_pool_create(PoolProperties(DEVICE_0, GIB))),
+        "destroy": lambda: driver.mem_pool_destroy(spare),
+        "attribute": lambda: driver.mem_pool_get_attribute(pool, PoolAttribute.RELEASE_THRESHOLD),
+        "trim": lambda: driver.mem_pool_trim_to(pool, 0),
+        "current": lambda: driver.device_set_mem_pool(0, driver.device_get_default_mem_pool(0)),
+    }
+    outcome = refusal(calls[call])
+    for handle in created:
+        driver.mem_pool_destroy(handle)
+    return outcome
+
+
+def loop(world: World, properties: PoolProperties, count: int) -> list[int]:
+    """The handles of pools that are created and destroyed one after the other."""
+    handles = []
+    for _ in range(count):
+        handles.append(world.driver.mem_pool_create(properties))
+        world.driver.mem_pool_destroy(handles[-1])
+    return handles
+
+
+def count_live_pools(world: World, properties: PoolProperties, at_most: int = 2000) -> int:
+    """How many can be alive at once before the driver is out of memory."""
+    live: list[int] = []
+
+    def create() -> None:
+        live.append(world.driver.mem_pool_create(properties))
+
+    try:
+        while len(live) < at_most and (answer := refusal(create)) != "OUT_OF_MEMORY":
+            assert answer == "SUCCESS"
+    finally:
+        for pool in live:
+            world.driver.mem_pool_destroy(pool)
+    return len(live)

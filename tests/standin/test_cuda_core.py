@@ -1,0 +1,46 @@
+"""NVIDIA's cuda-core runs unchanged on the stand-in library, and the driver's state is what it asked for."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from .stand_in import StandIn
+
+pytestmark = [
+    pytest.mark.standin,
+    pytest.mark.skipif(importlib.util.find_spec("cuda.core") is None, reason="cuda-core is not installed"),
+]
+
+ALL = range(4)
+
+
+def run(standin: StandIn, spec: str) -> Any:
+    with standin.machine(spec) as machine:
+        done = standin.run([sys.executable, "-P", "-m", f"{__package__}.cuda_core_program"], machine)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def only(*readwrite: int) -> list[int]:
+    return [3 if device in readwrite else 0 for device in ALL]
+
+
+def test_cuda_core_sets_replaces_and_clears_peers(standin: StandIn) -> None:
+    report = run(standin, "4")
+    for owner in ALL:
+        following = (owner + 1) % 4
+        assert report["steps"][f"{owner} created"] == {"driver": only(owner), "cuda-core": []}
+        assert report["steps"][f"{owner} set"] == {"driver": only(*ALL), "cuda-core": [d for d in ALL if d != owner]}
+        assert report["steps"][f"{owner} replaced"] == {"driver": only(owner, following), "cuda-core": [following]}
+        assert report["steps"][f"{owner} cleared"] == {"driver": only(owner), "cuda-core": []}
+    assert report["inherited"] == 0
+
+
+def test_cuda_core_does_not_clear_peers_on_close_so_recycled_pools_inherit_them(standin: StandIn) -> None:
+    # Its clearing call lists the owner, and is refused whole.
+    assert run(standin, "4,fault=recycled-handle")["inherited"] > 10

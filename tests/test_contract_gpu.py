@@ -1,0 +1,90 @@
+"""The contract on hardware; skips, with the reason, where there is none."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from bindings_world import BindingsWorld
+from contract import DriverContract, PeerContract, World
+from hardware import device_count, missing, run_python
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(device_count() < 1, reason=missing(1))
+class TestHardware(DriverContract):
+    @pytest.fixture
+    def world(self) -> Iterator[World]:
+        world = BindingsWorld()
+        yield world
+        world.close()
+
+
+@pytest.mark.gpu2
+@pytest.mark.skipif(device_count() < 2, reason=missing(2))
+class TestHardwarePeers(PeerContract):
+    @pytest.fixture
+    def world(self) -> Iterator[World]:
+        world = BindingsWorld()
+        yield world
+        world.close()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(device_count() != 1, reason=f"the values are those of one visible device; {missing(1)}")
+@pytest.mark.parametrize(
+    ("visible", "answer"),
+    [
+        *[(value, "100") for value in ("", "none", "all", "void", "-1", "7", "7,0", "GPU-00000000")],
+        ("0,0", "101"),
+        *[(value, "1") for value in ("0", "0,7", "0,1,0", "0,-1", " 0", "00", "0x0")],
+    ],
+)
+def test_which_devices_a_process_sees(visible: str, answer: str) -> None:
+    program = (
+        "from mempool_cli.driver.cuda import CudaDriver\n"
+        "from mempool_cli.errors import DriverError\n"
+        "driver = CudaDriver()\n"
+        "try:\n    driver.init()\n    print(driver.device_get_count())\n"
+        "except DriverError as error:\n    print(error.words.code)\n"
+    )
+    assert run_python(program, CUDA_VISIBLE_DEVICES=visible).strip() == answer
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(device_count() < 1, reason=missing(1))
+def test_a_forked_child_is_not_initialized() -> None:
+    program = (
+        "import os, sys\n"
+        "from mempool_cli.driver.cuda import CudaDriver\n"
+        "from mempool_cli.errors import DriverError\n"
+        "driver = CudaDriver()\ndriver.init()\n"
+        "if os.fork() == 0:\n"
+        "    for call in (driver.init, driver.device_get_count):\n"
+        "        try:\n            call()\n            os._exit(9)\n"
+        "        except DriverError as error:\n"
+        "            assert error.words.name == 'CUDA_ERROR_NOT_INITIALIZED', error\n"
+        "    os._exit(0)\n"
+        "print(os.waitstatus_to_exitcode(os.wait()[1]))\n"
+    )
+    assert run_python(program).strip() == "0"
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(device_count() < 1, reason=missing(1))
+def test_a_destroyed_handle_is_read_on_or_kills_the_process() -> None:
+    """580.159.04 does either, depending on what the heap holds by then: never pass on a dead handle."""
+    program = (
+        "from mempool_cli.driver.cuda import CudaDriver\n"
+        "from mempool_cli.driver.port import PoolProperties, device_location\n"
+        "driver = CudaDriver()\ndriver.init()\n"
+        "pool = driver.mem_pool_create(PoolProperties(device_location(0), 1 << 30))\n"
+        "driver.mem_pool_destroy(pool)\n"
+        "print(driver.mem_pool_get_access(pool, device_location(0)))\n"
+    )
+    child = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (child.returncode, child.stdout) in ((0, "3\n"), (-signal.SIGSEGV, ""))
