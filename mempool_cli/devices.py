@@ -100,8 +100,8 @@ def resolve_device(word: str, devices: Sequence[Device]) -> int:
 def _only(word: str, hits: list[int], devices: Sequence[Device]) -> int:
     if len(hits) == 1:
         return hits[0]
-    found = f"is the beginning of {len(hits)} devices: {ranges(hits)}" if hits else f"is none of them: {_span(devices)}"
-    raise MempoolError("unknown-device", f"device {word} {found}", hint="`mempool devices` lists UUIDs and bus ids")
+    found = f"{word} fits devices {ranges(hits)}" if hits else f"no visible device is {word}: {_span(devices)}"
+    raise MempoolError("unknown-device", found, hint="`mempool devices` lists UUIDs and bus ids")
 
 
 def _bus(text: str) -> tuple[int, ...]:

@@ -24,17 +24,8 @@ if TYPE_CHECKING:
 _STATUS_AFTER_SECONDS = 0.5
 
 
-class MempoolCommand(Eater):
-    """A subcommand: takes the global options too, and completes devices where an option would eat them."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.params += global_options()
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Calls the command with its own options; `settings` reads the global ones from the context."""
-        own = {name: value for name, value in ctx.params.items() if name not in GLOBAL_NAMES}
-        return ctx.invoke(self.callback, **own) if self.callback else None
+class GlobalOptionsInBrief(click.Command):
+    """A help page that names the global options in one line; `mempool --help` explains them."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The command's own options, and one line for the global ones."""
@@ -50,6 +41,19 @@ class MempoolCommand(Eater):
         formatter.write_paragraph()
         with formatter.indentation():
             formatter.write_text("and those of `mempool --help`: --sim, --session, --format, --trace, ...")
+
+
+class MempoolCommand(GlobalOptionsInBrief, Eater):
+    """A subcommand: takes the global options too, and completes devices where an option would eat them."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += global_options()
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Calls the command with its own options; `settings` reads the global ones from the context."""
+        own = {name: value for name, value in ctx.params.items() if name not in GLOBAL_NAMES}
+        return ctx.invoke(self.callback, **own) if self.callback else None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Devices when an option is eating words, else what click offers."""

@@ -55,7 +55,7 @@ def _ask(ctx: click.Context, request: AnyRequest) -> AnyResult | None:
     try:
         chosen = settings(ctx)
         name = chosen.session or DEFAULT_SESSION
-        runner = lifecycle.find(name, driver_source(chosen.sim), timeout=_PATIENCE_SECONDS)
+        runner = lifecycle.find(name, driver_source(chosen.sim), timeout=_PATIENCE_SECONDS, report_death=False)
         if runner is None:
             return None
         try:

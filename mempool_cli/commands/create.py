@@ -28,9 +28,9 @@ def create(
     to: tuple[str, ...],
     quiet: bool,
 ) -> None:
-    """Create a pool on a device (its ordinal), on the `host`, or on a NUMA node (`numa:0`).
+    """Create a pool on a device, the host or a NUMA node.
 
-    It lives in the session until it is destroyed.
+    LOCATION is a device (its ordinal, UUID or bus id), `host`, or `numa:0`. The pool lives in the session until it is destroyed.
     """
     from mempool_cli.requests import Create
 

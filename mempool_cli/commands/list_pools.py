@@ -10,7 +10,7 @@ from mempool_cli.commands.common import Host, MempoolCommand, examples, run
 @click.command("list", cls=MempoolCommand, epilog=examples("mempool list"))
 @click.pass_context
 def list_pools(ctx: click.Context) -> None:
-    """List every pool that can be named: default, current and created ones."""
+    """List the pools: default, current and created ones."""
     from mempool_cli.requests import List
 
     run(ctx, List(), Host.LOCAL)

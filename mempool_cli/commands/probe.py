@@ -12,9 +12,9 @@ from mempool_cli.commands.common import Host, MempoolCommand, examples, pool_arg
 @click.option("--matrix", is_flag=True, help="Draw pools by devices instead of one line a pool")
 @click.pass_context
 def probe(ctx: click.Context, pools: tuple[str, ...], matrix: bool) -> None:
-    """Ask the driver who may access the pools, through cuMemPoolGetAccess.
+    """Ask the driver who may access which pool.
 
-    Without POOL: every pool that can be named.
+    The answers are those of cuMemPoolGetAccess. Without POOL: every pool that can be named.
     """
     from mempool_cli.requests import Probe
 

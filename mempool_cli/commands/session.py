@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import click
 
-from mempool_cli.commands.common import MempoolCommand, examples, finish, print_event
+from mempool_cli.commands.common import GlobalOptionsInBrief, MempoolCommand, examples, finish, print_event
 from mempool_cli.commands.settings import DEFAULT_SESSION, global_options, settings
 
 _IDLE_SECONDS = 1800
 
 
-session = click.Group(
-    "session",
-    help="""Start, stop and look at sessions: processes that hold pools and grants between commands.
+class Session(GlobalOptionsInBrief, click.Group):
+    """The subcommands in the order of a session's life."""
 
-    `create` and `grant` start the session they need; it ends on `stop` or after 30 idle minutes.
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names in the order of the help page."""
+        return ["start", "status", "list", "run", "stop"]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options in brief, then the subcommands."""
+        super().format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+
+session = Session(
+    "session",
+    help="""Start, stop and look at sessions, which hold the pools.
+
+    A session is a process that holds pools and grants between commands: they die with their process. `create` and `grant` start the session they need; it ends on `stop` or after 30 idle minutes.
     """,
     params=[*global_options()],
     epilog=examples("mempool session start", "mempool session run -- ./test.sh", "mempool session stop"),
@@ -78,7 +91,7 @@ def status(ctx: click.Context) -> None:
 @session.command("list", cls=MempoolCommand, epilog=examples("mempool session list", "mempool --sim 4 session list"))
 @click.pass_context
 def list_sessions(ctx: click.Context) -> None:
-    """List the sessions that run: those on hardware, or with --sim the simulated ones."""
+    """List the sessions that run; with --sim the simulated ones."""
     from mempool_cli.model import Answer
     from mempool_cli.session import lifecycle
 
@@ -95,9 +108,9 @@ def list_sessions(ctx: click.Context) -> None:
 @click.argument("command", metavar="CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
 def run(ctx: click.Context, command: tuple[str, ...]) -> None:
-    """Run a command with a session of its own, and stop that when it ends.
+    """Run a command with a session of its own.
 
-    The command finds the session through MEMPOOL_SESSION. Its exit status is the exit status here.
+    The command finds the session through MEMPOOL_SESSION; it is stopped when the command ends. Its exit status is the exit status here.
     """
     from mempool_cli.driver import driver_source
     from mempool_cli.session.command import run_with_session

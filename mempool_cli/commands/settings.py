@@ -38,7 +38,7 @@ def global_options() -> list[click.Option]:
     """The options that work before and after the subcommand; fresh objects each time."""
     return [
         click.Option(["--sim"], metavar="SPEC", help="Use a simulated machine: a number of devices, a profile, a TOML"),
-        click.Option(["--session"], metavar="NAME", help="The session or program to ask (default: default)"),
+        click.Option(["--session"], metavar="NAME", help="The session or program to ask (default: 'default')"),
         click.Option(["--no-session"], is_flag=True, default=None, help="Do it in this process alone"),
         click.Option(["--format"], type=click.Choice(["table", "json"]), help="What stdout gets (default: table)"),
         click.Option(

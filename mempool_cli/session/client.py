@@ -127,12 +127,12 @@ class SessionRunner:
         if connection is None:
             raise MempoolError("no-session", f"session {self._place.name} has ended", hint="`mempool session list`")
         with connection, Watch(self._place.lock) as watch:
-            if self._untold:
-                on_event(Event("status", f"started session {self._untold.name} (pid {self._untold.pid})"))
-                self._untold = None
             answered = self._ask(connection, line, on_event, watch)
+            started, self._untold = self._untold, None
             if answered.ending:
                 watch.free(time.monotonic() + _ENDING_SECONDS)
+            elif started:
+                on_event(Event("status", f"started session {started.name} (pid {started.pid})"))
             return answered.answer
 
     def close(self) -> None:

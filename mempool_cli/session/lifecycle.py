@@ -44,7 +44,7 @@ def open_or_start(
 ) -> SessionRunner:
     """A runner for the host of this name, started when none lives.
 
-    A session that was started so ends again when the first request in it fails. The runner's first event says
+    A session that was started so ends again when the first request in it fails; when it stays, an event says
     that it was started. MempoolError as `find` and `start`.
     """
     place = directory.made_place(name, simulated=source.sim is not None)

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import pytest
+
+from mempool_cli.__main__ import run
+
+_SECONDS = 30
+
+
+class Done(NamedTuple):
+    """What a user sees of a command: exit status, stdout, stderr; pids as PID and times as TIME."""
+
+    status: int
+    out: str
+    err: str
+
+
+def settled(text: str) -> str:
+    """The text without what differs from run to run."""
+    text = re.sub(r"\bpid \d+", "pid PID", text)
+    return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "TIME", text)
+
+
+class Mempool(Protocol):
+    """Runs one command line in this process."""
+
+    def __call__(self, *arguments: str) -> Done: ...
+
+
+class MempoolProcess(Protocol):
+    """Runs one command line as a process of its own, as a shell would; keywords go to subprocess.run."""
+
+    def __call__(self, *arguments: str, **options: Any) -> Done: ...
+
+
+@pytest.fixture
+def mempool(runtime: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Mempool]:
+    """The command line, quick: no new interpreter. Sessions that it starts are real processes."""
+
+    def call(*arguments: str) -> Done:
+        capsys.readouterr()
+        status = run(arguments)
+        out, err = capsys.readouterr()
+        return Done(status, settled(out), settled(err))
+
+    yield call
+    call("session", "stop")
+    call("--sim", "1", "session", "stop")
+
+
+@pytest.fixture
+def mempool_process(runtime: Path) -> MempoolProcess:
+    """The command line as users run it."""
+
+    def call(*arguments: str, **options: Any) -> Done:
+        command = [sys.executable, "-P", "-m", "mempool_cli", *arguments]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_SECONDS, stdin=subprocess.DEVNULL, check=False, **options
+        )
+        return Done(done.returncode, settled(done.stdout), settled(done.stderr))
+
+    return call
