@@ -214,7 +214,7 @@ class Pools:
         try:
             return driver.mem_pool_create(properties)
         except DriverError as error:
-            place = spell_location(properties.location)
+            place = _place(properties.location)
             if error.words.code == _OUT_OF_MEMORY:
                 raise MempoolError(
                     "out-of-memory",
@@ -223,7 +223,10 @@ class Pools:
                     driver=error.words,
                 ) from error
             raise MempoolError(
-                "driver-refused", f"the driver cannot create a pool on {place}", driver=error.words
+                "driver-refused",
+                f"the driver cannot create a pool on {place}",
+                hint="/sys/devices/system/node shows the NUMA nodes" if place.startswith("numa") else None,
+                driver=error.words,
             ) from error
 
     def _granted(self, driver: Driver, name: str, devices: Sequence[Device], to: Sequence[int]) -> PoolCreated:
@@ -355,6 +358,11 @@ def spell_location(location: Location) -> str:
     if location.type == LocationType.DEVICE:
         return str(location.id)
     return "host" if location.type == LocationType.HOST else f"numa:{location.id}"
+
+
+def _place(location: Location) -> str:
+    """`device 0`, `host`, `numa:0`."""
+    return f"{'device ' if location.type == LocationType.DEVICE else ''}{spell_location(location)}"
 
 
 def destroyed_result(done: Sequence[PoolDestroyed]) -> PoolsDestroyed:

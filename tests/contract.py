@@ -413,29 +413,6 @@ class DriverContract:
 
     # --- handles ---
 
-    @pytest.mark.parametrize("location", [DEVICE_0, HOST_LOCATION], ids=["device", "host"])
-    def test_a_loop_cycles_through_a_handful_of_handles(self, world: World, location: Location) -> None:
-        # Handles are heap addresses of the driver: one, two or five were seen, depending on the program.
-        handles = loop(world, PoolProperties(location, GIB), 40)
-        assert len(set(handles[10:])) <= 8
-
-    def test_pools_of_another_kind_have_handles_of_their_own(self, world: World) -> None:
-        plain = loop(world, PoolProperties(DEVICE_0, GIB), 15)
-        shared = loop(world, PoolProperties(DEVICE_0, GIB, handle_types=HandleType.POSIX_FILE_DESCRIPTOR), 15)
-        host = loop(world, PoolProperties(HOST_LOCATION), 15)
-        assert not set(plain) & set(shared)
-        assert not set(host) & {*plain, *shared}
-
-    def test_a_recycled_host_handle_never_inherits(self, world: World) -> None:
-        seen: list[int] = []
-        for _ in range(20):
-            pool = world.driver.mem_pool_create(PoolProperties(HOST_LOCATION))
-            seen.append(pool)
-            assert get_access(world, pool, DEVICE_0) == NONE
-            assert set_access(world, pool, (DEVICE_0, READWRITE)) == "SUCCESS"
-            world.driver.mem_pool_destroy(pool)
-        assert len(set(seen)) < len(seen)
-
     def test_a_handle_with_a_live_allocation_is_not_reused(self, world: World) -> None:
         properties = PoolProperties(DEVICE_0, GIB)
         loop(world, properties, 10)

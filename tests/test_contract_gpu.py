@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import subprocess
 import sys
@@ -9,9 +11,22 @@ from collections.abc import Iterator
 
 import pytest
 
+from mempool_cli.driver.identity import loaded_libcuda
+
+import recycling
 from bindings_world import BindingsWorld
 from contract import DriverContract, PeerContract, World
 from hardware import device_count, missing, run_python
+
+
+def hardware_world() -> Iterator[World]:
+    """The real driver; a process loads one libcuda, and this one may have loaded the stand-in."""
+    world = BindingsWorld()
+    loaded = loaded_libcuda()
+    if loaded is None or loaded.version is None:
+        pytest.skip(f"this process has loaded {loaded}: run `pytest -m gpu` alone")
+    yield world
+    world.close()
 
 
 @pytest.mark.gpu
@@ -19,9 +34,7 @@ from hardware import device_count, missing, run_python
 class TestHardware(DriverContract):
     @pytest.fixture
     def world(self) -> Iterator[World]:
-        world = BindingsWorld()
-        yield world
-        world.close()
+        yield from hardware_world()
 
 
 @pytest.mark.gpu2
@@ -29,9 +42,7 @@ class TestHardware(DriverContract):
 class TestHardwarePeers(PeerContract):
     @pytest.fixture
     def world(self) -> Iterator[World]:
-        world = BindingsWorld()
-        yield world
-        world.close()
+        yield from hardware_world()
 
 
 @pytest.mark.gpu
@@ -88,3 +99,11 @@ def test_a_destroyed_handle_is_read_on_or_kills_the_process() -> None:
     )
     child = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (child.returncode, child.stdout) in ((0, "3\n"), (-signal.SIGSEGV, ""))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(device_count() < 1, reason=missing(1))
+def test_recycling_in_a_fresh_process() -> None:
+    program = "import recycling\nrecycling.main()\n"
+    seen = json.loads(run_python(program, PYTHONPATH=os.pathsep.join(sys.path)))
+    recycling.check({kind: recycling.Recycling(*numbers) for kind, numbers in seen.items()})

@@ -8,6 +8,7 @@ from mempool_cli.driver.port import CaptureMode, Driver
 from mempool_cli.driver.sim.machine import Machine, Process
 from mempool_cli.driver.sim.profile import parse_spec
 
+import recycling
 from contract import CaptureHandle, DriverContract, PeerContract, World
 
 
@@ -55,3 +56,10 @@ class TestPeers(PeerContract):
     @pytest.fixture
     def world(self) -> World:
         return SimWorld("dgx-h200")
+
+
+def test_recycling() -> None:
+    seen = recycling.both(SimWorld("h200").driver)
+    recycling.check(seen)
+    assert seen["device"].distinct == 2
+    assert seen["host"].distinct == 1

@@ -30,7 +30,8 @@ def create(
 ) -> None:
     """Create a pool on a device, the host or a NUMA node.
 
-    LOCATION is a device (its ordinal, UUID or bus id), `host`, or `numa:0`. The pool lives in the session until it is destroyed.
+    LOCATION is a device (its ordinal, UUID or bus id), `host`, or `numa:0`.
+    The pool lives in the session until it is destroyed.
     """
     from mempool_cli.requests import Create
 

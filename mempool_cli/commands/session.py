@@ -27,7 +27,9 @@ session = Session(
     "session",
     help="""Start, stop and look at sessions, which hold the pools.
 
-    A session is a process that holds pools and grants between commands: they die with their process. `create` and `grant` start the session they need; it ends on `stop` or after 30 idle minutes.
+    A session is a process that holds pools and grants between commands: they
+    die with their process. `create` and `grant` start the session they need; it
+    ends on `stop` or after 30 idle minutes.
     """,
     params=[*global_options()],
     epilog=examples("mempool session start", "mempool session run -- ./test.sh", "mempool session stop"),
@@ -110,7 +112,8 @@ def list_sessions(ctx: click.Context) -> None:
 def run(ctx: click.Context, command: tuple[str, ...]) -> None:
     """Run a command with a session of its own.
 
-    The command finds the session through MEMPOOL_SESSION; it is stopped when the command ends. Its exit status is the exit status here.
+    The command finds the session through MEMPOOL_SESSION; it is stopped when
+    the command ends. Its exit status is the exit status here.
     """
     from mempool_cli.driver import driver_source
     from mempool_cli.session.command import run_with_session

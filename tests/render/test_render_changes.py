@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from render_samples import DEFAULT, LOCAL, PROGRAM, SESSION, SIM, answer, cell, emitted, out_of, pool
-
 from mempool_cli.errors import DriverWords, Problem
 from mempool_cli.model import (
     AccessChange,
@@ -14,6 +12,8 @@ from mempool_cli.model import (
     Where,
 )
 from mempool_cli.render import Output
+
+from render_samples import DEFAULT, LOCAL, PROGRAM, SESSION, SIM, answer, cell, emitted, out_of, pool
 
 CELLS = (cell(0, "rw", owner=True), cell(1, "rw"), cell(2, "rw"), cell(3, "none", capable=False))
 POOL_1 = pool("pool-1", 1)

@@ -8,12 +8,13 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
-from render_samples import CUDA, DEFAULT, SESSION, answer, cell, device, emitted, everything, pool, row
 
 from mempool_cli import errors, model
 from mempool_cli.errors import DriverWords, Problem
 from mempool_cli.model import AccessChange, AccessMatrix, Answer, AnyResult, Notice
 from mempool_cli.render import Output
+
+from render_samples import CUDA, DEFAULT, SESSION, answer, cell, device, emitted, everything, pool, row
 
 JSON = Output(format="json", color="always", matrix=True, quiet=True)
 PAGE = (Path(__file__).parents[2] / "docs" / "json.md").read_text(encoding="utf-8")

@@ -3,6 +3,11 @@ from __future__ import annotations
 import time
 
 import pytest
+
+from mempool_cli.model import AccessMatrix
+from mempool_cli.render.layout import plain
+from mempool_cli.render.matrix import matrix
+
 from render_samples import (
     DEFAULT,
     LOCAL,
@@ -17,10 +22,6 @@ from render_samples import (
     row,
     square,
 )
-
-from mempool_cli.model import AccessMatrix
-from mempool_cli.render.layout import plain
-from mempool_cli.render.matrix import matrix
 
 
 def test_a_cell_of_each_kind() -> None:

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from render_samples import TRAIN, out_of, session
-
 from mempool_cli.model import Answer, SessionList, SessionStatus, SessionStopped
+
+from render_samples import TRAIN, out_of, session
 
 
 def test_list() -> None:

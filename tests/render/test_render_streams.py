@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-from render_samples import MATRIX, TABLE, answer, emitted, everything, out_of, square
 
 from mempool_cli.errors import MempoolError, Problem
 from mempool_cli.model import Answer, Event
 from mempool_cli.render import Output, emit, print_event, print_problem
+
+from render_samples import MATRIX, TABLE, answer, emitted, everything, out_of, square
 
 HERE = Path(__file__).parent
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import pytest
-from render_samples import MATRIX, answer, cell, device, emitted, out_of, pool, row
 
 from mempool_cli.errors import Problem
 from mempool_cli.model import AccessMatrix, Answer, DeviceList, Event, Notice
 from mempool_cli.render import Output, event_line
 from mempool_cli.render.words import idle, moment, size, visible
 from mempool_cli.wording import ranges
+
+from render_samples import MATRIX, answer, cell, device, emitted, out_of, pool, row
 
 ODD = [
     ("NVIDIA [bold]X", "NVIDIA [bold]X"),

@@ -1,5 +1,15 @@
 from __future__ import annotations
 
+from mempool_cli.model import (
+    AccessMatrix,
+    Attribute,
+    DeviceDetail,
+    DeviceList,
+    PoolDetail,
+    PoolList,
+    PoolSummary,
+)
+
 from render_samples import (
     DEFAULT,
     LOCAL,
@@ -15,16 +25,6 @@ from render_samples import (
     out_of,
     pool,
     row,
-)
-
-from mempool_cli.model import (
-    AccessMatrix,
-    Attribute,
-    DeviceDetail,
-    DeviceList,
-    PoolDetail,
-    PoolList,
-    PoolSummary,
 )
 
 
