@@ -25,6 +25,7 @@ class Terminated(BaseException):
 
 def main() -> None:
     """Runs sys.argv and exits with its status."""
+    _open_standard_streams()
     signal.signal(signal.SIGTERM, _terminate)
     status = run(sys.argv[1:])
     with contextlib.suppress(OSError):
@@ -34,13 +35,16 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Runs the command line and returns its exit status; nothing is raised and no traceback is printed."""
+    if "_MEMPOOL_COMPLETE" in os.environ:
+        from mempool_cli.commands import completion
+
+        completion.register()
     try:
         status = cli.main(args=list(arguments), prog_name="mempool", standalone_mode=False)
         sys.stdout.flush()
         return status or 0
     except click.exceptions.NoArgsIsHelpError as error:
-        sys.stderr.write(error.format_message() + "\n")
-        return error.exit_code
+        return _no_arguments(arguments, error)
     except click.ClickException as error:
         return _fail(arguments, _usage(error), error.ctx if isinstance(error, click.UsageError) else None)
     except MempoolError as error:
@@ -58,6 +62,23 @@ def run(arguments: Sequence[str]) -> int:
         return _output_failed(Problem(code="output", message=f"could not write: {error.strerror or error}"))
     except Exception as error:
         return _fail(arguments, _internal(error))
+
+
+def _open_standard_streams() -> None:
+    """A closed descriptor gets /dev/null, for reading: no file or socket lands there, and writing still fails."""
+    for fd, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            os.open(os.devnull, os.O_RDONLY)  # takes the lowest free descriptor: this one
+            setattr(sys, name, os.fdopen(fd, mode))
+
+
+def _no_arguments(arguments: Sequence[str], error: click.exceptions.NoArgsIsHelpError) -> int:
+    if _wants_json(arguments):
+        return _fail(arguments, _usage(error, "Missing command."), error.ctx)
+    from mempool_cli.render.stream import write_note
+
+    write_note(sys.stderr, error.format_message() + "\n")
+    return error.exit_code
 
 
 def _output_failed(problem: Problem) -> int:
@@ -78,10 +99,10 @@ def _silence_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def _usage(error: click.ClickException) -> Problem:
+def _usage(error: click.ClickException, message: str | None = None) -> Problem:
     ctx = error.ctx if isinstance(error, click.UsageError) else None
     hint = f"see `{ctx.command_path} --help`" if ctx else "see `mempool --help`"
-    return Problem(code="usage", message=error.format_message().strip(), hint=hint)
+    return Problem(code="usage", message=message or error.format_message().strip(), hint=hint)
 
 
 def _internal(error: Exception) -> Problem:

@@ -107,8 +107,8 @@ def check_capable(
     if unsupported:
         raise MempoolError(
             "no-pool-support",
-            f"{device_list(unsupported)} cannot be granted access to"
-            f" {_name(pool)} without memory pool support; nothing was changed",
+            f"{device_list(unsupported)} cannot use memory pools, so no access can be granted to {_name(pool)};"
+            " nothing was changed",
         )
     incapable = [cell for cell in cells if cell.device in asked and cell.capable is False]
     if incapable and not force:

@@ -130,9 +130,11 @@ def destroy(context: Context, request: Destroy) -> PoolsDestroyed:
         try:
             done.append(context.pools.destroy(context.driver, target, context.devices, cleanup=request.cleanup))
         except DriverError as error:
+            count = f" ({len(done)} of {len(named)} were)" if len(named) > 1 else ""
             raise MempoolError(
                 "driver-refused",
-                f"pool {target.pool.name} was not destroyed ({len(done)} of {len(named)} were)",
+                f"pool {target.pool.name} was not destroyed{count}",
+                hint="its peers have lost access all the same: see `mempool probe`" if request.cleanup else None,
                 driver=error.words,
                 result=pools.destroyed_result(done),
             ) from error

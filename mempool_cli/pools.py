@@ -33,6 +33,7 @@ from mempool_cli.model import (
     PoolSummary,
     Role,
     Row,
+    unreadable,
 )
 from mempool_cli.probe import Target, capability_cells, current_target, default_target, read_row
 from mempool_cli.requests import Create
@@ -42,7 +43,10 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 RESERVED = ("host", "all", "peers")
 _UUID_LIKE = ("GPU-", "MIG-")
 _OUT_OF_MEMORY = 2
+_NOT_SUPPORTED = 801
+_NO_POOLS = "old cards have none, and vGPU profiles that are a slice of a card often have none"
 _AUTOMATIC = "pool-{}"
+_LARGEST = 1 << 62
 
 
 class Created(NamedTuple):
@@ -165,11 +169,12 @@ class Pools:
         """Creates a pool, takes away access that nobody asked for, and grants what was, in one SetAccess.
 
         Nothing remains when it fails. MempoolError `bad-name`, `name-taken`, `unknown-device`,
-        `no-pool-support`, `not-peer-capable`, `out-of-memory`, `driver-refused`, `not-applied`. Driver
-        calls: 1 a device for capability, create, at most 1 attribute, a row, at most 1 SetAccess with
-        another row.
+        `no-pool-support`, `not-peer-capable`, `out-of-memory`, `driver-refused`, `not-applied`,
+        `unreadable-cells`. Driver calls: 1 a device for capability, create, at most 1 attribute, a row, at
+        most 1 SetAccess with another row.
         """
         self._check_name(request.name)
+        _check_size(request.max_size)
         location = parse_location(request.location, devices)
         granted = _placeable(driver, location, request.to, devices)
         handle = self._new_handle(driver, PoolProperties(location, request.max_size))
@@ -179,16 +184,17 @@ class Pools:
             if request.release_threshold:
                 driver.mem_pool_set_attribute(handle, PoolAttribute.RELEASE_THRESHOLD, request.release_threshold)
             return self._granted(driver, name, devices, granted)
+        except (MempoolError, DriverError) as error:
+            raise _half_made(name, error, gone=self._discard(driver, name, devices)) from error
         except BaseException:
             self._discard(driver, name, devices)
             raise
 
-    def _discard(self, driver: Driver, name: str, devices: Sequence[Device]) -> None:
-        """Takes a half-made pool away; the failure that made it half is the one to report."""
-        target = self._target(driver, name)
+    def _discard(self, driver: Driver, name: str, devices: Sequence[Device]) -> bool:
+        """Takes a half-made pool away, if the driver lets it go; whether it did."""
         with contextlib.suppress(DriverError):
-            self.destroy(driver, target, devices, cleanup=True)
-        self._created.pop(name, None)
+            self.destroy(driver, self._target(driver, name), devices, cleanup=True)
+        return name not in self._created
 
     def _check_name(self, name: str | None) -> None:
         if name is None:
@@ -214,33 +220,30 @@ class Pools:
         try:
             return driver.mem_pool_create(properties)
         except DriverError as error:
-            place = _place(properties.location)
-            if error.words.code == _OUT_OF_MEMORY:
-                raise MempoolError(
-                    "out-of-memory",
-                    f"no room for another pool on {place}: {len(self._created)} pools live here",
-                    hint="every pool reserves address space for its maximum size: give a smaller --max-size",
-                    driver=error.words,
-                ) from error
-            raise MempoolError(
-                "driver-refused",
-                f"the driver cannot create a pool on {place}",
-                hint="/sys/devices/system/node shows the NUMA nodes" if place.startswith("numa") else None,
-                driver=error.words,
-            ) from error
+            raise self._not_created(error, _place(properties.location)) from error
+
+    def _not_created(self, error: DriverError, place: str) -> MempoolError:
+        code, message = "driver-refused", f"the driver cannot create a pool on {place}"
+        hint = "/sys/devices/system/node shows the NUMA nodes" if place.startswith("numa") else None
+        if error.words.code == _OUT_OF_MEMORY:
+            code = "out-of-memory"
+            message = f"no room for another pool on {place}; pools alive here: {len(self._created)}"
+            hint = "every pool reserves address space for its maximum size: give a smaller --max-size"
+        elif error.words.code == _NOT_SUPPORTED:
+            code, message, hint = "no-pool-support", f"there is no support for memory pools on {place}", _NO_POOLS
+        return MempoolError(code, message, hint=hint, driver=error.words)
 
     def _granted(self, driver: Driver, name: str, devices: Sequence[Device], to: Sequence[int]) -> PoolCreated:
         created = self._created[name]
         target = self._target(driver, name)
         fresh = read_row(driver, target, devices)
-        inherited = _holders(fresh)
+        unread = unreadable((fresh,))
+        if unread:
+            raise MempoolError(unread.code, f"pool {name}: {unread.message}", driver=unread.driver)
+        holders = _holders(fresh)
+        inherited = tuple(device for device in holders if device not in to)
         plan = access.plan_grant(fresh, to, only=bool(inherited))
         change = access.change(driver, target, fresh, plan, devices)
-        notice = Notice(
-            code="inherited-access",
-            message=f"the new pool {name} came with access for {device_list(inherited)}, which nobody"
-            " granted (a recycled pool handle, nvbug 5698116); it was cleared",
-        )
         return PoolCreated(
             pool=target.pool,
             max_size=created.max_size,
@@ -249,7 +252,7 @@ class Pools:
             granted=tuple(sorted({*change.granted, *change.unchanged})),
             set_access_calls=change.set_access_calls,
             cells=change.cells,
-            warnings=(notice, *change.warnings) if inherited else change.warnings,
+            warnings=(*_inherited(name, holders, inherited), *change.warnings),
         )
 
     def set_current(self, driver: Driver, target: Target, devices: Sequence[Device]) -> CurrentPool:
@@ -292,6 +295,38 @@ class Pools:
         )
 
 
+def _half_made(name: str, error: MempoolError | DriverError, *, gone: bool) -> MempoolError:
+    """The failure of a creation that got half way, with what became of the pool instead of a result."""
+    fate = "the new pool was destroyed again" if gone else "the new pool cannot be destroyed either and stays"
+    if isinstance(error, DriverError):
+        message = f"pool {name}: the driver refused {error.words.call}; {fate}"
+        return MempoolError("driver-refused", message, driver=error.words)
+    problem = error.problem
+    return MempoolError(problem.code, f"{problem.message}; {fate}", hint=problem.hint, driver=problem.driver)
+
+
+def _inherited(name: str, holders: tuple[int, ...], cleared: tuple[int, ...]) -> tuple[Notice, ...]:
+    """The warning about a pool that was born with access for `holders`; what was not asked for is `cleared`."""
+    if not holders:
+        return ()
+    fate = "it was cleared" if cleared == holders else "it stays, as asked for"
+    if cleared and cleared != holders:
+        fate = f"that of {device_list(cleared)} was cleared, the rest was asked for"
+    message = (
+        f"the new pool {name} came with access for {device_list(holders)}, which nobody had granted"
+        f" (a recycled pool handle, nvbug 5698116); {fate}"
+    )
+    return (Notice(code="inherited-access", message=message),)
+
+
+def _check_size(max_size: int) -> None:
+    """580.159.04 does not return from cuMemPoolCreate with a size of about 2**63 bytes (measured)."""
+    if max_size > _LARGEST:
+        raise MempoolError(
+            "usage", f"a largest size of {max_size} bytes is more than {_LARGEST}", hint="64GiB, say, is a size"
+        )
+
+
 def _placeable(driver: Driver, location: Location, to: Sequence[str], devices: Sequence[Device]) -> list[int]:
     """Who gets access to a pool there; fails before there is a pool, when the device or one of `to` has none."""
     owner = location.id if location.type == LocationType.DEVICE else None
@@ -309,7 +344,7 @@ def no_pool_support(device: Device) -> MempoolError:
     return MempoolError(
         "no-pool-support",
         f"device {device.ordinal} ({device.name}) has no memory pool support",
-        hint="old cards have none, and vGPU profiles that are a slice of a card often have none",
+        hint=_NO_POOLS,
     )
 
 
@@ -350,6 +385,10 @@ def parse_location(word: str, devices: Sequence[Device]) -> Location:
         if not re.fullmatch(r"[0-9]{1,6}", node):
             raise MempoolError("usage", f"{word!r} is no NUMA node", hint="numa:0 is the first one")
         return Location(LocationType.HOST_NUMA, int(node))
+    if not is_device_word(word):
+        raise MempoolError(
+            "usage", f"{word!r} is no place for a pool", hint="a device (0, GPU-8fc8, 0000:19:00.0), host, or numa:0"
+        )
     return device_location(resolve_device(word, devices))
 
 

@@ -25,7 +25,7 @@ from mempool_cli.errors import DriverError, Problem
 from mempool_cli.model import Access, AccessMatrix, Answer, Cell, Device, Pool, Row
 
 _ACCESS: dict[int, Access] = {AccessFlags.NONE: "none", AccessFlags.READ: "r", AccessFlags.READWRITE: "rw"}
-_HOST_POOL_ATTRIBUTE = {
+_HOST_POOL_ATTRIBUTE: dict[int, DeviceAttribute] = {
     LocationType.HOST: DeviceAttribute.HOST_MEMORY_POOLS_SUPPORTED,
     LocationType.HOST_NUMA: DeviceAttribute.HOST_NUMA_MEMORY_POOLS_SUPPORTED,
 }
@@ -92,7 +92,7 @@ def is_capable(driver: Driver, location: Location, accessor: int) -> bool:
     For a device: cuDeviceCanAccessPeer(accessor, owner), in this direction (CUDA Programming Guide). For
     the host there is no peer question: the accessor's own attribute tells.
     """
-    attribute = _HOST_POOL_ATTRIBUTE.get(LocationType(location.type))
+    attribute = _HOST_POOL_ATTRIBUTE.get(location.type)
     if attribute is None:
         return driver.device_can_access_peer(accessor, location.id)
     return bool(driver.device_get_attribute(attribute, accessor))

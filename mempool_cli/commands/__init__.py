@@ -6,7 +6,6 @@ import importlib
 
 import click
 
-from mempool_cli import __version__
 from mempool_cli.commands.common import examples
 from mempool_cli.commands.settings import global_options
 
@@ -40,20 +39,10 @@ class Commands(click.Group):
         return command
 
 
-def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    if value and not ctx.resilient_parsing:
-        click.echo(f"mempool {__version__}")
-        ctx.exit()
-
-
-_version = click.Option(
-    ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version"
-)
-
 cli = Commands(
     "mempool",
     help="CUDA memory pools: create them, grant and revoke peer access, and probe the access the driver really gives.",
-    params=[*global_options(), _version],
+    params=[*global_options()],
     epilog=examples(
         "mempool grant 0 --to 1 2   # devices 1 and 2 may use the default pool of device 0",
         "mempool probe --matrix     # who may access what, as the driver says",

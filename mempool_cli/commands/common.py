@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ class GlobalOptionsInBrief(click.Command):
             record
             for param in self.get_params(ctx)
             if isinstance(param, click.Option)
-            and param.name not in GLOBAL_NAMES
+            and param.name not in (*GLOBAL_NAMES, "version")
             and (record := param.get_help_record(ctx))
         ]
         with formatter.section("Options"):
@@ -74,13 +75,25 @@ class Host(Enum):
 
 def run(ctx: click.Context, request: AnyRequest, host: Host, *, matrix: bool = False, quiet: bool = False) -> None:
     """Runs the request where it belongs, emits the result and ends the command with its exit status."""
+    _check_text(ctx, request)
     chosen = settings(ctx)
     runner, close = choose_runner(chosen, host)
     try:
-        answer = _with_status(lambda: runner.run(request, print_event, trace=bool(chosen.trace)))
+        with waiting_for("the driver's answer"):
+            answer = runner.run(request, print_event, trace=bool(chosen.trace))
     finally:
         close()
     finish(ctx, answer, matrix=matrix, quiet=quiet)
+
+
+def _check_text(ctx: click.Context, request: AnyRequest) -> None:
+    """No pool and no device can have a name that is not text, and a session could not even be asked for it."""
+    from msgspec import json
+
+    try:
+        json.encode(request)
+    except UnicodeEncodeError as error:
+        raise click.UsageError(f"a word of the command line is no UTF-8: {error.object!r}", ctx) from error
 
 
 def finish(
@@ -115,10 +128,11 @@ def choose_runner(chosen: Settings, host: Host) -> tuple[Runner, Callable[[], No
         from mempool_cli.session import client, lifecycle
 
         name = chosen.session or DEFAULT_SESSION
-        if host is Host.START:
-            found: client.SessionRunner | None = lifecycle.open_or_start(name, source, timeout=chosen.timeout)
-        else:
-            found = lifecycle.find(name, source, timeout=chosen.timeout)
+        with waiting_for(f"session {name}"):
+            if host is Host.START:
+                found: client.SessionRunner | None = lifecycle.open_or_start(name, source, timeout=chosen.timeout)
+            else:
+                found = lifecycle.find(name, source, timeout=chosen.timeout)
         if found is not None:
             return found, found.close
         if host is Host.NEED or chosen.session:
@@ -148,19 +162,20 @@ def print_event(event: Event) -> None:
     print_event(event)
 
 
-def _with_status(work: Callable[[], Answer]) -> Answer:
-    """Says on stderr that it still works when that takes more than half a second, as a grant on big pools may."""
+@contextlib.contextmanager
+def waiting_for(what: str) -> Iterator[None]:
+    """Says on stderr what is waited for when that takes more than half a second, as a grant on big pools may."""
 
-    def still_working() -> None:
+    def still_waiting() -> None:
         from mempool_cli.model import Event
 
-        print_event(Event("status", "waiting for the driver's answer..."))
+        print_event(Event("status", f"waiting for {what}..."))
 
-    timer = threading.Timer(_STATUS_AFTER_SECONDS, still_working)
+    timer = threading.Timer(_STATUS_AFTER_SECONDS, still_waiting)
     timer.daemon = True
     timer.start()
     try:
-        return work()
+        yield
     finally:
         timer.cancel()
 
@@ -186,7 +201,8 @@ class PoolParam(click.ParamType[str]):
 def pool_argument(*, many: bool = False, required: bool = True) -> Callable[[Any], Any]:
     """The POOL argument."""
     if many:
-        return click.argument("pools", metavar="POOL...", type=PoolParam(), nargs=-1, required=required)
+        metavar = "POOL..." if required else "[POOL]..."
+        return click.argument("pools", metavar=metavar, type=PoolParam(), nargs=-1, required=required)
     return click.argument("pool", metavar="POOL", type=PoolParam())
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import BashComplete, CompletionItem, add_completion_class, split_arg_string
 
 from mempool_cli.commands.settings import DEFAULT_SESSION, settings
 
@@ -14,6 +15,38 @@ if TYPE_CHECKING:
     from mempool_cli.requests import AnyRequest
 
 _PATIENCE_SECONDS = 1.0
+_BASH = """\
+%(complete_func)s() {
+    local line=${COMP_LINE:0:COMP_POINT} colon= IFS=$'\\n'
+    local word=${line##*[[:space:]]}
+    [[ $COMP_WORDBREAKS == *:* ]] && colon=${word%%"${word##*:}"}
+    COMPREPLY=($(COMP_LINE=$line %(complete_var)s=bash_complete "$1"))
+    COMPREPLY=("${COMPREPLY[@]#"$colon"}")
+}
+complete -o nosort -F %(complete_func)s %(prog_name)s
+"""
+
+
+class Bash(BashComplete):
+    """Completes whole words of the line where click's class gets pieces: bash breaks `default:0` at the colon."""
+
+    source_template = _BASH
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        """The words before the one to complete, and what there is of that one."""
+        line = os.environ["COMP_LINE"]
+        words = split_arg_string(line)
+        incomplete = "" if line[-1:].isspace() else words.pop()
+        return words[1:], incomplete
+
+    def format_completion(self, item: CompletionItem) -> str:
+        """A line of the answer; bash wants no more than the word."""
+        return str(item.value)
+
+
+def register() -> None:
+    """Makes `_MEMPOOL_COMPLETE=bash_source mempool` use Bash."""
+    add_completion_class(Bash)
 
 
 def complete_pools(ctx: click.Context, incomplete: str) -> list[CompletionItem]:

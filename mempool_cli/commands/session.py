@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from mempool_cli.commands.common import GlobalOptionsInBrief, MempoolCommand, examples, finish, print_event
+from mempool_cli.commands.common import GlobalOptionsInBrief, MempoolCommand, examples, finish, print_event, waiting_for
 from mempool_cli.commands.settings import DEFAULT_SESSION, global_options, settings
 
 _IDLE_SECONDS = 1800
@@ -55,7 +55,8 @@ def start(ctx: click.Context, idle_timeout: int, foreground: bool) -> None:
     chosen = settings(ctx)
     name, source = chosen.session or DEFAULT_SESSION, driver_source(chosen.sim)
     if not foreground:
-        found = lifecycle.start(name, source, idle_timeout=idle_timeout, timeout=chosen.timeout)
+        with waiting_for(f"session {name}"):
+            found = lifecycle.start(name, source, idle_timeout=idle_timeout, timeout=chosen.timeout)
         finish(ctx, Answer(result=found))
 
     def announce(ready: SessionStatus) -> None:
@@ -74,7 +75,8 @@ def stop(ctx: click.Context, kill: bool) -> None:
 
     chosen = settings(ctx)
     name = chosen.session or DEFAULT_SESSION
-    stopped = lifecycle.stop(name, simulated=chosen.sim is not None, kill=kill, timeout=chosen.timeout)
+    with waiting_for(f"session {name}"):
+        stopped = lifecycle.stop(name, simulated=chosen.sim is not None, kill=kill, timeout=chosen.timeout)
     finish(ctx, Answer(result=stopped))
 
 
@@ -87,7 +89,9 @@ def status(ctx: click.Context) -> None:
 
     chosen = settings(ctx)
     name = chosen.session or DEFAULT_SESSION
-    finish(ctx, Answer(result=lifecycle.status(name, simulated=chosen.sim is not None, timeout=chosen.timeout)))
+    with waiting_for(f"session {name}"):
+        found = lifecycle.status(name, simulated=chosen.sim is not None, timeout=chosen.timeout)
+    finish(ctx, Answer(result=found))
 
 
 @session.command("list", cls=MempoolCommand, epilog=examples("mempool session list", "mempool --sim 4 session list"))
@@ -102,7 +106,7 @@ def list_sessions(ctx: click.Context) -> None:
 
 @session.command(
     cls=MempoolCommand,
-    context_settings={"ignore_unknown_options": True},
+    context_settings={"allow_interspersed_args": False},
     epilog=examples(
         "mempool session run -- ./test.sh", "mempool --sim 4 session run -- sh -c 'mempool grant 0 --to 1'"
     ),

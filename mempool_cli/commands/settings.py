@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 import click
 
+from mempool_cli import __version__
+
 DEFAULT_SESSION = "default"
 _OFF = ("", "0", "false", "no")
 
@@ -34,6 +36,12 @@ def _flag(value: str) -> bool:
     return value.strip().lower() not in _OFF
 
 
+def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        click.echo(f"mempool {__version__}")
+        ctx.exit()
+
+
 def global_options() -> list[click.Option]:
     """The options that work before and after the subcommand; fresh objects each time."""
     return [
@@ -50,6 +58,14 @@ def global_options() -> list[click.Option]:
             type=click.FloatRange(min=0, min_open=True),
             metavar="SECONDS",
             help="How long to wait for a session's answer (default: 60)",
+        ),
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_print_version,
+            help="Show the version",
         ),
     ]
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 _RANGE = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
 _LARGEST_RANGE = 4096
@@ -19,6 +22,12 @@ class DeviceWords(click.Option):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs |= {"multiple": True, "metavar": "DEV...", "callback": split_devices}
         super().__init__(*args, **kwargs)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Devices of a running host, for the first word; those that follow are completed by the command."""
+        from mempool_cli.commands.completion import complete_devices
+
+        return complete_devices(ctx, incomplete)
 
 
 def split_devices(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:

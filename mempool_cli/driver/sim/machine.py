@@ -16,6 +16,7 @@ from mempool_cli.driver.port import (
     P2PAttribute,
     PoolAttribute,
     PoolProperties,
+    device_location,
     driver_call,
 )
 from mempool_cli.driver.sim.capture import CaptureState
@@ -30,9 +31,12 @@ from mempool_cli.errors import DriverError
 # 468 of 139.8 GiB, 654 of 100 GiB.
 _ADDRESS_SPACE = (128 * 1024 - 150) * GIB
 _HANDLE_STEP = 0x200
-_ALLOWED_WHILE_CAPTURING = frozenset({"device_get_default_mem_pool", "device_get_mem_pool"})
 _SUPPORTED_HANDLE_TYPES = HandleType.POSIX_FILE_DESCRIPTOR | HandleType.FABRIC
 _HIGH_WATER = (PoolAttribute.RESERVED_MEM_HIGH, PoolAttribute.USED_MEM_HIGH)
+
+
+Named = tuple[int | Location | None, ...]
+"""The devices that a call names, by their ordinals or as places."""
 
 
 class SimulatedCrash(BaseException):
@@ -50,14 +54,19 @@ class Machine:
         """A new process; `visible` is its CUDA_VISIBLE_DEVICES."""
         return Process(self, visible)
 
-    def scripted_failure(self, call: str, device: int | None) -> int:
-        """The code that a profile's `[[failure]]` gives this call now, or SUCCESS. Counts the call."""
+    def scripted_failure(self, call: str, named: Named) -> int:
+        """The code that the first due `[[failure]]` of the profile gives this call, or SUCCESS. All count the call."""
+        codes: list[int] = []
         for index, failure in enumerate(self.profile.failures):
-            if failure.call == call and failure.device in (None, device):
+            if failure.call == call and _concerns(failure, named):
                 self._calls[index] += 1
                 if _due(failure, self._calls[index]):
-                    return failure.code
-        return Code.CUDA_SUCCESS
+                    codes.append(failure.code)
+        return codes[0] if codes else Code.CUDA_SUCCESS
+
+
+def _concerns(failure: Failure, named: Named) -> bool:
+    return failure.device is None or failure.device in named or device_location(failure.device) in named
 
 
 def _due(failure: Failure, count: int) -> bool:
@@ -89,19 +98,18 @@ class Process:
 
     # --- what every call does first ---
 
-    def _enter(self, method: str, device: int | None = None) -> None:
+    def _enter(self, method: str, *named: int | Location | None) -> None:
         if os.getpid() != self._pid:
             self._fail(method, Code.CUDA_ERROR_NOT_INITIALIZED)
         if not self._initialized and method not in ("init", "driver_get_version"):
             self._fail(method, Code.CUDA_ERROR_NOT_INITIALIZED)
-        scripted = self.machine.scripted_failure(driver_call(method), device)
-        if scripted != Code.CUDA_SUCCESS:
-            self._fail(method, scripted)
+        if self.machine.profile.failures:
+            self._check(method, self.machine.scripted_failure(driver_call(method), named))
 
-    def _enter_pool_call(self, method: str, pool: int) -> SimPool:
+    def _enter_pool_call(self, method: str, pool: int, *named: Location) -> SimPool:
         """As _enter, for a call on a pool; the pool may be a destroyed one, whose memory the driver still reads."""
         found = self._pools.get(pool) or self._dead.get(pool)
-        self._enter(method, found.owner if found else None)
+        self._enter(method, found.properties.location if found else None, *named)
         if self.capture.forbids():
             self._fail(method, Code.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
         if pool == 0:
@@ -124,8 +132,8 @@ class Process:
         if code != Code.CUDA_SUCCESS:
             self._fail(method, code)
 
-    def _device(self, method: str, device: int) -> SimDevice:
-        self._enter(method, device)
+    def _device(self, method: str, device: int, *others: int) -> SimDevice:
+        self._enter(method, device, *others)
         if not 0 <= device < len(self._devices):
             self._fail(method, Code.CUDA_ERROR_INVALID_DEVICE)
         return self._devices[device]
@@ -181,13 +189,13 @@ class Process:
         return values[DeviceAttribute(attribute)]
 
     def device_can_access_peer(self, device: int, peer: int) -> bool:
-        self._device("device_can_access_peer", device)
+        self._device("device_can_access_peer", device, peer)
         if not 0 <= peer < len(self._devices):
             self._fail("device_can_access_peer", Code.CUDA_ERROR_INVALID_DEVICE)
         return self._reaches(device, peer)
 
     def device_get_p2p_attribute(self, attribute: int, source: int, destination: int) -> int:
-        self._device("device_get_p2p_attribute", source)
+        self._device("device_get_p2p_attribute", source, destination)
         if not 0 <= destination < len(self._devices) or source == destination:
             self._fail("device_get_p2p_attribute", Code.CUDA_ERROR_INVALID_DEVICE)
         if attribute not in set(P2PAttribute):
@@ -211,9 +219,9 @@ class Process:
 
     def device_set_mem_pool(self, device: int, pool: int) -> None:
         self._check_current("device_set_mem_pool", device)
-        self._default_pool("device_set_mem_pool", device)
-        target = self._enter_pool_call("device_set_mem_pool", pool)
-        if target.properties.location != Location(LocationType.DEVICE, device):
+        place = device_location(device)
+        target = self._enter_pool_call("device_set_mem_pool", pool, place)
+        if target.properties.location != place:
             self._fail("device_set_mem_pool", Code.CUDA_ERROR_INVALID_VALUE)
         self._current[device] = pool
 
@@ -224,8 +232,6 @@ class Process:
 
     def _default_pool(self, method: str, device: int) -> int:
         card = self._device(method, device)
-        if method not in _ALLOWED_WHILE_CAPTURING and self.capture.forbids():
-            self._fail(method, Code.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
         if not card.pools:
             self._fail(method, Code.CUDA_ERROR_NOT_SUPPORTED)
         if device not in self._default:
@@ -318,11 +324,11 @@ class Process:
         self._enter_live_call("mem_pool_trim_to", pool)
 
     def mem_pool_set_access(self, pool: int, entries: Sequence[AccessEntry]) -> None:
-        found = self._enter_pool_call("mem_pool_set_access", pool)
+        found = self._enter_pool_call("mem_pool_set_access", pool, *(entry.location for entry in entries))
         self._check("mem_pool_set_access", found.set_access(entries, len(self._devices), self._reaches))
 
     def mem_pool_get_access(self, pool: int, location: Location) -> int:
-        found = self._enter_pool_call("mem_pool_get_access", pool)
+        found = self._enter_pool_call("mem_pool_get_access", pool, location)
         code, flags = found.get_access(location, len(self._devices))
         self._check("mem_pool_get_access", code)
         return flags

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from mempool_cli.driver.port import Driver, driver_call
 from mempool_cli.driver.sim.codes import Code
 from mempool_cli.errors import MempoolError
 
@@ -24,7 +25,8 @@ _HINT = (
     " then ,fault=NAME"
 )
 _UUIDS = uuid.UUID("8fc8b5a0-0000-4000-8000-000000000000")
-_CALL = re.compile(r"cu[A-Z]\w+")
+_CALLS = {driver_call(method) for method in vars(Driver) if not method.startswith("_")}
+_CALLS |= {"cuMemAllocFromPoolAsync", "cuMemFreeAsync"}
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_DEVICES)]
 Pair = tuple[int, int]
@@ -47,7 +49,7 @@ class SimDevice(msgspec.Struct, frozen=True, kw_only=True):
 class Failure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A scripted failure: `call` answers `code` from its call number `after` + 1 on, `times` times (0: for ever).
 
-    `device` limits it to calls that name this device or a pool on it.
+    `device` limits it to calls that name this device, as any argument, or a pool on it.
     """
 
     call: str
@@ -169,12 +171,21 @@ def _parse(text: str, file: str) -> Profile:
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise MempoolError("input-file", f"{file}: not TOML: {error}") from error
     for entry in _tables(table.get("failure")):
-        entry["code"] = _code(entry.get("code"), file)
+        if "code" in entry:
+            entry["code"] = _code(entry["code"], file)
     try:
         parsed = msgspec.convert(table, _File)
     except msgspec.ValidationError as error:
-        raise MempoolError("input-file", f"{file}: {_dotted(str(error))}") from error
+        raise MempoolError("input-file", f"{file}: {_dotted(str(error))}", hint=_keys()) from error
     return _expand(parsed, file)
+
+
+def _keys() -> str:
+    """What may stand in a profile file."""
+    tables = {"device": _DeviceTable, "p2p": _P2PTable, "failure": Failure}
+    plain = [key for key in _File.__struct_fields__ if key not in tables]
+    spelled = [f"{name} ({', '.join(table.__struct_fields__)})" for name, table in tables.items()]
+    return f"the keys are {', '.join((*plain, *spelled))}"
 
 
 def _tables(value: object) -> list[dict[str, Any]]:
@@ -217,9 +228,11 @@ def _expand(file: _File, source: str) -> Profile:
         if len({getattr(device, kind) for device in devices}) < len(devices):
             raise MempoolError("input-file", f"{source}: two devices have the same {kind}")
     for failure in file.failure:
-        if not _CALL.fullmatch(failure.call):
+        if failure.call not in _CALLS:
             raise MempoolError(
-                "input-file", f"{source}: failure.call: {failure.call!r} is no driver call (cuMemPoolCreate)"
+                "input-file",
+                f"{source}: failure.call: {failure.call!r} is no call of the simulator",
+                hint=f"use one of {', '.join(sorted(_CALLS))}",
             )
     return Profile(
         devices=devices,
