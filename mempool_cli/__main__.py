@@ -35,14 +35,10 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Runs the command line and returns its exit status; nothing is raised and no traceback is printed."""
-    if "_MEMPOOL_COMPLETE" in os.environ:
-        from mempool_cli.commands import completion
-
-        completion.register()
     try:
-        status = cli.main(args=list(arguments), prog_name="mempool", standalone_mode=False)
+        status = _invoke(arguments)
         sys.stdout.flush()
-        return status or 0
+        return status
     except click.exceptions.NoArgsIsHelpError as error:
         return _no_arguments(arguments, error)
     except click.ClickException as error:
@@ -51,17 +47,32 @@ def run(arguments: Sequence[str]) -> int:
         if error.problem.code == "output":
             return _output_failed(error.problem)
         return _fail(arguments, error.problem)
-    except (KeyboardInterrupt, click.Abort):
-        return INTERRUPTED
+    except KeyboardInterrupt:
+        return _interrupted()
     except Terminated:
         return TERMINATED
     except BrokenPipeError:
         _silence_stdout()
         return READER_GONE
     except OSError as error:
+        _silence_stdout()
         return _output_failed(Problem(code="output", message=f"could not write: {error.strerror or error}"))
     except Exception as error:
         return _fail(arguments, _internal(error))
+
+
+def _invoke(arguments: Sequence[str]) -> int:
+    """As `cli.main`, which would exit with status 1 when the reader of stdout went away."""
+    wanted = os.environ.get("_MEMPOOL_COMPLETE")
+    if wanted:
+        from mempool_cli.commands.completion import answer
+
+        return answer(cli, wanted)
+    try:
+        with cli.make_context("mempool", list(arguments)) as ctx:
+            return cli.invoke(ctx) or 0
+    except click.exceptions.Exit as end:
+        return end.exit_code
 
 
 def _open_standard_streams() -> None:
@@ -81,6 +92,12 @@ def _no_arguments(arguments: Sequence[str], error: click.exceptions.NoArgsIsHelp
     return error.exit_code
 
 
+def _interrupted() -> int:
+    if sys.stderr.isatty():
+        sys.stderr.write("\n")  # ends the line on which the terminal shows ^C
+    return INTERRUPTED
+
+
 def _output_failed(problem: Problem) -> int:
     """stdout cannot carry the failure, in whatever format: stderr gets it as text."""
     from mempool_cli.render import print_problem
@@ -94,7 +111,7 @@ def _terminate(signum: int, frame: FrameType | None) -> None:
 
 
 def _silence_stdout() -> None:
-    """The interpreter flushes stdout at its end, and would complain about the reader that went away."""
+    """The interpreter flushes stdout at its end, and would complain and exit 120."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 

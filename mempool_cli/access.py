@@ -165,31 +165,38 @@ def preview(before: Row, plan: Plan) -> AccessChange:
         revoked=plan.remove,
         unchanged=plan.unchanged,
         owner_skipped=plan.owner_skipped,
-        set_access_calls=1 if plan.entries else 0,
         dry_run=True,
         cells=before.cells,
+        warnings=_without_p2p(before, plan.add),
     )
 
 
 def _report(before: Row, after: Row, plan: Plan, calls: int) -> AccessChange:
     was = {cell.device: cell.access for cell in before.cells}
     now = {cell.device: cell.access for cell in after.cells}
-    useless = [cell for cell in after.cells if cell.contradiction and cell.device in plan.add]
-    notice = Notice(
-        code="granted-without-p2p",
-        message=f"{device_list(_numbers(useless))} cannot reach {_place(after.pool)}: the next allocation from pool"
-        f" {after.pool.name} will fail",
-    )
+    granted = tuple(device for device in plan.add if now[device] == "rw")
     return AccessChange(
         pool=after.pool,
-        granted=tuple(d for d in plan.add if now[d] == "rw" and was[d] != "rw"),
+        granted=granted,
         revoked=tuple(d for d in plan.remove if now[d] == "none" and was[d] != "none"),
         unchanged=plan.unchanged,
         owner_skipped=plan.owner_skipped,
         set_access_calls=calls,
         cells=after.cells,
-        warnings=(notice,) if useless else (),
+        warnings=_without_p2p(after, granted),
     )
+
+
+def _without_p2p(row: Row, granted: Sequence[int]) -> tuple[Notice, ...]:
+    """The warning about devices that have, or would have, access and cannot use it."""
+    useless = _numbers(cell for cell in row.cells if cell.device in granted and cell.capable is False)
+    if not useless:
+        return ()
+    message = (
+        f"{device_list(useless)} cannot reach {_place(row.pool)}: with this access the next allocation from pool"
+        f" {row.pool.name} will fail"
+    )
+    return (Notice(code="granted-without-p2p", message=message),)
 
 
 def _refusal(error: DriverError, before: Row, plan: Plan, report: AccessChange) -> MempoolError:

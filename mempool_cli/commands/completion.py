@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import BashComplete, CompletionItem, add_completion_class, split_arg_string
+from click.shell_completion import BashComplete, CompletionItem, add_completion_class, shell_complete, split_arg_string
 
 from mempool_cli.commands.settings import DEFAULT_SESSION, settings
 
@@ -44,9 +44,10 @@ class Bash(BashComplete):
         return str(item.value)
 
 
-def register() -> None:
-    """Makes `_MEMPOOL_COMPLETE=bash_source mempool` use Bash."""
+def answer(cli: click.Command, wanted: str) -> int:
+    """Prints what a shell asks for by `_MEMPOOL_COMPLETE`, its own part or words; the exit status, 1 for no shell."""
     add_completion_class(Bash)
+    return shell_complete(cli, {}, "mempool", "_MEMPOOL_COMPLETE", wanted)
 
 
 def complete_pools(ctx: click.Context, incomplete: str) -> list[CompletionItem]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Literal, TextIO
+from typing import BinaryIO, Literal, TextIO
 
 from mempool_cli.errors import MempoolError
 
@@ -54,12 +54,27 @@ def _write(stream: TextIO | None, text: str) -> None:
     if stream is None or stream.closed:
         raise OSError(errno.EBADF, "the stream is closed")
     encoding = stream.encoding or "utf-8"
+    data = text.encode(encoding, "backslashreplace")
     try:
-        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        if hasattr(stream, "buffer"):
+            stream.flush()
+            _write_all(stream.buffer, data)
+        else:
+            stream.write(data.decode(encoding))
         stream.flush()
     except OSError:
         _abandon(stream)
         raise
+
+
+def _write_all(stream: BinaryIO, data: bytes) -> None:
+    """Writes on after a partial write, of which a text stream loses the rest without a word (PYTHONUNBUFFERED)."""
+    rest = memoryview(data)
+    while rest:
+        written = stream.write(rest)
+        if not written:
+            raise BlockingIOError(errno.EAGAIN, "the stream takes no more")
+        rest = rest[written:]
 
 
 def _abandon(stream: TextIO) -> None:

@@ -7,8 +7,11 @@ from typing import Any
 
 from cuda.core import Device, DeviceMemoryResource, DeviceMemoryResourceOptions
 
+from mempool_cli.devices import list_devices
 from mempool_cli.driver.cuda import CudaDriver
 from mempool_cli.driver.port import device_location
+from mempool_cli.model import Pool
+from mempool_cli.probe import Target, read_row
 
 _DEVICES = 4
 _RECREATED = 20
@@ -26,10 +29,18 @@ class Observer:
         pool = int(resource.handle)
         return [self.driver.mem_pool_get_access(pool, device_location(device)) for device in range(_DEVICES)]
 
+    def probed(self, resource: Any) -> list[int]:
+        """The peers that a probe of the pool finds."""
+        owner = resource.device_id
+        pool = Pool(name="resource", roles=(), location=str(owner), owner=owner)
+        target = Target(pool, int(resource.handle), device_location(owner))
+        row = read_row(self.driver, target, list_devices(self.driver))
+        return [cell.device for cell in row.cells if cell.access == "rw" and cell.device not in (None, owner)]
+
     def record(self, step: str, resource: Any) -> None:
         """Notes one step. What else can look at this process's pools belongs here too."""
         peers = sorted(device.device_id for device in resource.peer_accessible_by)
-        self.steps[step] = {"driver": self.access(resource), "cuda-core": peers}
+        self.steps[step] = {"driver": self.access(resource), "cuda-core": peers, "probe": self.probed(resource)}
 
 
 def _resource(device: Any) -> Any:

@@ -106,10 +106,9 @@ class StandIn:
     ) -> subprocess.CompletedProcess[str]:
         """Runs a program whose CUDA driver is this one."""
         directory = (library or self.library).parent
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith(("CUDA_", "MEMPOOL_"))}
         return subprocess.run(
             command,
-            env={**inherited, "PYTHONPATH": _PATH, **machine_environment(directory, socket), **environment},
+            env={**_inherited(), "PYTHONPATH": _PATH, **machine_environment(directory, socket), **environment},
             capture_output=True,
             text=True,
             timeout=_SECONDS,
@@ -135,10 +134,15 @@ def compile_c(*arguments: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def _inherited() -> dict[str, str]:
+    """The environment less what belongs to one test, which the server outlives."""
+    return {key: value for key, value in os.environ.items() if not key.startswith(("CUDA_", "MEMPOOL_"))}
+
+
 def _start_server() -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-P", "-m", f"{_PACKAGE}.server"],
-        env={**os.environ, "PYTHONPATH": _PATH},
+        env={**_inherited(), "PYTHONPATH": _PATH},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

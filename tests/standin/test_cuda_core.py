@@ -30,14 +30,18 @@ def only(*readwrite: int) -> list[int]:
     return [3 if device in readwrite else 0 for device in ALL]
 
 
-def test_cuda_core_sets_replaces_and_clears_peers(standin: StandIn) -> None:
+def seen(owner: int, *peers: int) -> dict[str, list[int]]:
+    """What the driver, cuda-core and a probe say of a pool: the same."""
+    return {"driver": only(owner, *peers), "cuda-core": list(peers), "probe": list(peers)}
+
+
+def test_cuda_core_sets_replaces_and_clears_peers_and_a_probe_agrees(standin: StandIn) -> None:
     report = run(standin, "4")
     for owner in ALL:
-        following = (owner + 1) % 4
-        assert report["steps"][f"{owner} created"] == {"driver": only(owner), "cuda-core": []}
-        assert report["steps"][f"{owner} set"] == {"driver": only(*ALL), "cuda-core": [d for d in ALL if d != owner]}
-        assert report["steps"][f"{owner} replaced"] == {"driver": only(owner, following), "cuda-core": [following]}
-        assert report["steps"][f"{owner} cleared"] == {"driver": only(owner), "cuda-core": []}
+        assert report["steps"][f"{owner} created"] == seen(owner)
+        assert report["steps"][f"{owner} set"] == seen(owner, *(peer for peer in ALL if peer != owner))
+        assert report["steps"][f"{owner} replaced"] == seen(owner, (owner + 1) % 4)
+        assert report["steps"][f"{owner} cleared"] == seen(owner)
     assert report["inherited"] == 0
 
 

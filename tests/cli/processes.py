@@ -1,0 +1,79 @@
+"""Commands as processes whose streams, terminal or session are not the ordinary ones."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from .conftest import Done, settled
+
+COMMAND = [sys.executable, "-P", "-m", "mempool_cli"]
+SECONDS = 30
+
+
+def command_directory(directory: Path) -> Path:
+    """`directory`, with a `mempool` in it for a shell's PATH."""
+    program = directory / "mempool"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m mempool_cli "$@"\n')
+    program.chmod(0o755)
+    return directory
+
+
+def shell(script: str, directory: Path) -> Done:
+    """Runs bash with `mempool` on its PATH."""
+    path = f"{command_directory(directory)}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", script], env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=SECONDS
+    )
+    return Done(done.returncode, settled(done.stdout), settled(done.stderr))
+
+
+def on_terminal(columns: int, *arguments: str, **environment: str) -> Done:
+    """One command whose stdout is a terminal of that width."""
+    ours, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (24, columns))
+    with subprocess.Popen(
+        [*COMMAND, *arguments],
+        env={**os.environ, "TERM": "xterm", **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=terminal,
+        stderr=subprocess.PIPE,
+    ) as process:
+        os.close(terminal)
+        shown = read_terminal(ours)
+        assert process.stderr is not None
+        err = process.stderr.read().decode()
+    os.close(ours)
+    return Done(process.returncode, settled(shown), settled(err))
+
+
+def read_terminal(fd: int) -> str:
+    """What was written to the terminal until its last writer closed it."""
+    data = b""
+    while True:
+        try:
+            chunk = os.read(fd, 1 << 16)
+        except OSError:  # EIO: Linux's word for its end
+            chunk = b""
+        if not chunk:
+            return data.decode().replace("\r\n", "\n")
+        data += chunk
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """A session that hangs; it must be this process's child."""
+    os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED)
+    try:
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
