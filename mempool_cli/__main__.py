@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import sys
 from collections.abc import Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import click
 
 from mempool_cli.commands import cli
-from mempool_cli.errors import INTERRUPTED, READER_GONE, TERMINATED, MempoolError, Problem
+from mempool_cli.commands.arguments import asked
+from mempool_cli.exit_status import INTERRUPTED, READER_GONE, TERMINATED
 
 if TYPE_CHECKING:
-    from mempool_cli.model import Answer
+    from mempool_cli.errors import Problem
+
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
 class Terminated(BaseException):
@@ -39,26 +43,24 @@ def run(arguments: Sequence[str]) -> int:
         status = _invoke(arguments)
         sys.stdout.flush()
         return status
-    except click.exceptions.NoArgsIsHelpError as error:
-        return _no_arguments(arguments, error)
-    except click.ClickException as error:
-        return _fail(arguments, _usage(error), error.ctx if isinstance(error, click.UsageError) else None)
-    except MempoolError as error:
-        if error.problem.code == "output":
-            return _output_failed(error.problem)
-        return _fail(arguments, error.problem)
-    except KeyboardInterrupt:
-        return _interrupted()
-    except Terminated:
-        return TERMINATED
-    except BrokenPipeError:
-        _silence_stdout()
-        return READER_GONE
-    except OSError as error:
-        _silence_stdout()
-        return _output_failed(Problem(code="output", message=f"could not write: {error.strerror or error}"))
-    except Exception as error:
-        return _fail(arguments, _internal(error))
+    except BaseException as error:
+        return _status(arguments, error)
+
+
+def _status(arguments: Sequence[str], error: BaseException) -> int:
+    """The exit status of what was raised, after telling it."""
+    match error:
+        case click.exceptions.NoArgsIsHelpError() if asked(cli, arguments).format == "table":
+            return _no_arguments(error)
+        case BrokenPipeError():
+            _silence_stdout()
+            return READER_GONE
+        case KeyboardInterrupt() | Terminated():
+            return _ended(arguments, error)
+        case Exception():
+            return _fail(arguments, _problem(error))
+        case _:
+            raise error
 
 
 def _invoke(arguments: Sequence[str]) -> int:
@@ -83,25 +85,31 @@ def _open_standard_streams() -> None:
             setattr(sys, name, os.fdopen(fd, mode))
 
 
-def _no_arguments(arguments: Sequence[str], error: click.exceptions.NoArgsIsHelpError) -> int:
-    if _wants_json(arguments):
-        return _fail(arguments, _usage(error, "Missing command."), error.ctx)
+def _no_arguments(error: click.exceptions.NoArgsIsHelpError) -> int:
     from mempool_cli.render.stream import write_note
 
     write_note(sys.stderr, error.format_message() + "\n")
     return error.exit_code
 
 
-def _interrupted() -> int:
-    if sys.stderr.isatty():
+def _ended(arguments: Sequence[str], error: BaseException) -> int:
+    """A signal ended it: silently, but for a reader of JSON, who must find a document."""
+    from mempool_cli.errors import Problem
+
+    interrupted = isinstance(error, KeyboardInterrupt)
+    if asked(cli, arguments).format == "json":
+        name, code = ("SIGINT", "interrupted") if interrupted else ("SIGTERM", "terminated")
+        return _fail(arguments, Problem(code=code, message=f"ended by {name}"))
+    if interrupted and sys.stderr.isatty():
         sys.stderr.write("\n")  # ends the line on which the terminal shows ^C
-    return INTERRUPTED
+    return INTERRUPTED if interrupted else TERMINATED
 
 
 def _output_failed(problem: Problem) -> int:
     """stdout cannot carry the failure, in whatever format: stderr gets it as text."""
     from mempool_cli.render import print_problem
 
+    _silence_stdout()
     print_problem(problem)
     return problem.exit
 
@@ -116,13 +124,24 @@ def _silence_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def _usage(error: click.ClickException, message: str | None = None) -> Problem:
-    ctx = error.ctx if isinstance(error, click.UsageError) else None
-    hint = f"see `{ctx.command_path} --help`" if ctx else "see `mempool --help`"
-    return Problem(code="usage", message=message or error.format_message().strip(), hint=hint)
+def _problem(error: Exception) -> Problem:
+    from mempool_cli.errors import MempoolError, Problem
+
+    if isinstance(error, MempoolError):
+        return error.problem
+    if isinstance(error, click.ClickException):
+        ctx = error.ctx if isinstance(error, click.UsageError) else None
+        bare = isinstance(error, click.exceptions.NoArgsIsHelpError)
+        message = "Missing command." if bare else error.format_message().strip()
+        return Problem(code="usage", message=message, hint=f"see `{ctx.command_path if ctx else 'mempool'} --help`")
+    if isinstance(error, OSError) and error.errno in _UNWRITABLE:
+        return Problem(code="output", message=f"could not write: {error.strerror}")
+    return _internal(error)
 
 
 def _internal(error: Exception) -> Problem:
+    from mempool_cli.errors import Problem
+
     if os.environ.get("MEMPOOL_DEBUG", "") not in ("", "0"):
         import traceback
 
@@ -134,60 +153,23 @@ def _internal(error: Exception) -> Problem:
     )
 
 
-def _fail(arguments: Sequence[str], problem: Problem, ctx: click.Context | None = None) -> int:
+def _fail(arguments: Sequence[str], problem: Problem) -> int:
     """Emits a failure that no runner answered for, in the format that the arguments asked for."""
+    from mempool_cli.errors import MempoolError
     from mempool_cli.model import Answer
-
-    return _emit(arguments, _command(arguments, ctx), Answer(failure=problem))
-
-
-def _emit(arguments: Sequence[str], command: str, answer: Answer) -> int:
     from mempool_cli.render import Output, emit
 
-    output = Output(format="json" if _wants_json(arguments) else "table", color=_color(arguments))
+    if problem.code == "output":
+        return _output_failed(problem)
+    wanted = asked(cli, arguments)
+    output = Output(format=wanted.format, color=wanted.color)
     try:
-        return emit(command, answer, output=output)
+        return emit(wanted.command, Answer(failure=problem), output=output)
     except BrokenPipeError:
         _silence_stdout()
         return READER_GONE
     except MempoolError as error:
         return _output_failed(error.problem)
-
-
-def _wants_json(arguments: Sequence[str]) -> bool:
-    """Whether JSON was asked for, also when the rest of the command line cannot be read."""
-    return _last_value(arguments, "--format", os.environ.get("MEMPOOL_FORMAT", "")) == "json"
-
-
-def _color(arguments: Sequence[str]) -> Literal["auto", "always", "never"]:
-    value = _last_value(arguments, "--color", os.environ.get("MEMPOOL_COLOR", ""))
-    return "always" if value == "always" else "never" if value == "never" else "auto"
-
-
-def _last_value(arguments: Sequence[str], option: str, default: str) -> str:
-    value = default
-    words = list(arguments[: arguments.index("--")] if "--" in arguments else arguments)
-    for position, word in enumerate(words):
-        if word == option and position + 1 < len(words):
-            value = words[position + 1]
-        elif word.startswith(f"{option}="):
-            value = word.removeprefix(f"{option}=")
-    return value
-
-
-def _command(arguments: Sequence[str], ctx: click.Context | None) -> str:
-    """The subcommand that failed, as the envelope names it; empty when there is none."""
-    if ctx is not None:
-        return ctx.command_path.partition(" ")[2]
-    names: list[str] = []
-    command: click.Command | None = cli
-    for word in arguments:
-        if not isinstance(command, click.Group):
-            break
-        if word in command.list_commands(click.Context(command)):
-            names.append(word)
-            command = command.get_command(click.Context(command), word)
-    return " ".join(names)
 
 
 if __name__ == "__main__":

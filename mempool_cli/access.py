@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, SupportsInt
 
-from mempool_cli.devices import EVERY, list_devices, resolve_device
+from mempool_cli.devices import EVERY, list_devices, no_pool_support, resolve_device
+from mempool_cli.driver.codes import Code
 from mempool_cli.driver.port import AccessEntry, AccessFlags, Driver, device_location
 from mempool_cli.errors import DriverError, MempoolError
 from mempool_cli.model import AccessChange, Cell, Device, Notice, Pool, Row
-from mempool_cli.probe import Target, default_target, process_driver, read_row, relaxed_capture
+from mempool_cli.probe import Target, default_target, process_driver, read_row
 from mempool_cli.wording import device_list
-
-_INVALID_DEVICE = 101
 
 
 class Plan(NamedTuple):
@@ -45,17 +44,12 @@ def plan_grant(row: Row, wanted: Iterable[int], *, only: bool = False) -> Plan:
     peers = [cell for cell in row.cells if cell.device != owner]
     asked = [cell for cell in peers if cell.device in devices]
     others = [cell for cell in peers if cell.device not in devices] if only else []
-    unreadable = [cell for cell in others if cell.error]
-    if unreadable:
-        raise MempoolError(
-            "unreadable-cells",
-            f"pool {row.pool.name}: the access of {device_list(_numbers(unreadable))} cannot be read,"
-            " so --only cannot set it",
-            driver=unreadable[0].error.driver if unreadable[0].error else None,
-        )
+    unread = [cell for cell in others if cell.access is None and cell.error]
+    if unread:
+        raise _unreadable(row.pool, unread, "the access of {} cannot be read, so --only cannot set it")
     return Plan(
         add=_numbers(cell for cell in asked if cell.access != "rw"),
-        remove=_numbers(cell for cell in others if cell.access not in (None, "none")),
+        remove=_numbers(cell for cell in others if cell.may_access),
         unchanged=_numbers(cell for cell in asked if cell.access == "rw"),
         owner_skipped=owner in devices,
     )
@@ -67,9 +61,19 @@ def plan_revoke(row: Row, unwanted: Iterable[int]) -> Plan:
     asked = [cell for cell in row.cells if cell.device in devices and cell.device != row.pool.owner]
     return Plan(
         add=(),
-        remove=_numbers(cell for cell in asked if cell.access not in (None, "none") or cell.error),
-        unchanged=_numbers(cell for cell in asked if cell.access in (None, "none") and not cell.error),
+        remove=_numbers(cell for cell in asked if cell.may_access),
+        unchanged=_numbers(cell for cell in asked if not cell.may_access),
         owner_skipped=row.pool.owner in devices,
+    )
+
+
+def _unreadable(pool: Pool, cells: Sequence[Cell], what: str, result: AccessChange | None = None) -> MempoolError:
+    """`unreadable-cells` about these cells; `what` has a place for their devices."""
+    return MempoolError(
+        "unreadable-cells",
+        f"{_name(pool)}: {what.format(device_list(_numbers(cells)))}",
+        driver=cells[0].error.driver if cells[0].error else None,
+        result=result,
     )
 
 
@@ -97,7 +101,8 @@ def check_capable(
 ) -> None:
     """Checks that all `wanted` devices could use the pool. `force` skips the peer question.
 
-    MempoolError names every one that cannot: `no-pool-support`, `not-peer-capable`.
+    MempoolError names every one that cannot: `no-pool-support`, `not-peer-capable`; or for which the driver does
+    not say: `unreadable-cells`.
 
     Without this the driver accepts the grant on a pool that was never allocated from, and the next
     allocation fails, far from the cause (CUDA Programming Guide).
@@ -110,8 +115,13 @@ def check_capable(
             f"{device_list(unsupported)} cannot use memory pools, so no access can be granted to {_name(pool)};"
             " nothing was changed",
         )
+    if force:
+        return
+    unknown = [cell for cell in cells if cell.device in asked and cell.capable is None and cell.error]
+    if unknown:
+        raise _unreadable(pool, unknown, f"the driver does not say whether {{}} can reach {_place(pool)}")
     incapable = [cell for cell in cells if cell.device in asked and cell.capable is False]
-    if incapable and not force:
+    if incapable:
         raise MempoolError(
             "not-peer-capable",
             f"{device_list(_numbers(incapable))} cannot reach {_place(pool)}, so no access can be granted to"
@@ -133,28 +143,45 @@ def change(driver: Driver, target: Target, before: Row, plan: Plan, devices: Seq
     """Sends the plan and reads back. Driver calls: at most 1 cuMemPoolSetAccess, then a row as in `read_row`.
 
     MempoolError with the read-back as its result: `driver-refused` when the driver refused the call,
-    `not-applied` when it accepted the call and still reports something else.
+    `not-applied` when it accepted the call and reports something else, for these devices or for any other,
+    `unreadable-cells` when it does not report.
     """
     if not plan.entries:
-        return _report(before, before, plan, calls=0)
+        return _report(before, before, plan, sent=False)
+    refusal: DriverError | None = None
     try:
         driver.mem_pool_set_access(target.handle, plan.entries)
     except DriverError as error:
-        after = read_row(driver, target, devices)
-        report = _report(before, after, plan, calls=1)
-        raise _refusal(error, before, plan, report) from error
+        refusal = error
     after = read_row(driver, target, devices)
-    report = _report(before, after, plan, calls=1)
-    wrong = sorted({*plan.add, *plan.remove} - {*report.granted, *report.revoked})
+    if refusal:
+        raise _refusal(refusal, before, after, plan) from refusal
+    report = _report(before, after, plan, sent=True)
+    wrong = _not_as_asked(before, after, plan)
     if wrong:
         raise MempoolError(
             "not-applied",
-            f"pool {target.pool.name}: the driver accepted the change, but not all reads back as asked:"
+            f"{_name(target.pool)}: the driver accepted the change, but not all reads back as asked:"
             f" {device_list(wrong)}",
             hint="this is a driver fault; report it with the output of --trace",
             result=report,
         )
+    changed = {*plan.add, *plan.remove}
+    unread = [cell for cell in after.cells if cell.device in changed and cell.access is None and cell.error]
+    if unread:
+        what = "the driver accepted the change, and does not answer what access {} has now"
+        raise _unreadable(target.pool, unread, what, report)
     return report
+
+
+def _not_as_asked(before: Row, after: Row, plan: Plan) -> tuple[int, ...]:
+    """The devices whose access reads back, and as something else than asked, or than before where nothing was asked."""
+    asked: dict[int | None, str] = {**dict.fromkeys(plan.add, "rw"), **dict.fromkeys(plan.remove, "none")}
+    return _numbers(
+        cell
+        for cell, was in zip(after.cells, before.cells, strict=True)
+        if cell.access is not None and cell.access != asked.get(cell.device, was.access or cell.access)
+    )
 
 
 def preview(before: Row, plan: Plan) -> AccessChange:
@@ -171,17 +198,24 @@ def preview(before: Row, plan: Plan) -> AccessChange:
     )
 
 
-def _report(before: Row, after: Row, plan: Plan, calls: int) -> AccessChange:
-    was = {cell.device: cell.access for cell in before.cells}
-    now = {cell.device: cell.access for cell in after.cells}
-    granted = tuple(device for device in plan.add if now[device] == "rw")
+def _report(before: Row, after: Row, plan: Plan, *, sent: bool) -> AccessChange:
+    """What is different now. Where access could not be read before, only a call that was `sent` and accepted tells."""
+
+    def turned(devices: Sequence[int], access: str) -> tuple[int, ...]:
+        return _numbers(
+            cell
+            for cell, was in zip(after.cells, before.cells, strict=True)
+            if cell.device in devices and cell.access == access != was.access and (sent or was.access is not None)
+        )
+
+    granted = turned(plan.add, "rw")
     return AccessChange(
         pool=after.pool,
         granted=granted,
-        revoked=tuple(d for d in plan.remove if now[d] == "none" and was[d] != "none"),
+        revoked=turned(plan.remove, "none"),
         unchanged=plan.unchanged,
         owner_skipped=plan.owner_skipped,
-        set_access_calls=calls,
+        set_access_calls=int(bool(plan.entries)),
         cells=after.cells,
         warnings=_without_p2p(after, granted),
     )
@@ -199,25 +233,26 @@ def _without_p2p(row: Row, granted: Sequence[int]) -> tuple[Notice, ...]:
     return (Notice(code="granted-without-p2p", message=message),)
 
 
-def _refusal(error: DriverError, before: Row, plan: Plan, report: AccessChange) -> MempoolError:
-    total = len(plan.entries)
+def _refusal(error: DriverError, before: Row, after: Row, plan: Plan) -> MempoolError:
+    report = _report(before, after, plan, sent=False)
     applied = len(report.granted) + len(report.revoked)
     incapable = [cell for cell in before.cells if cell.device in plan.add and cell.capable is False]
     because = ""
-    if error.words.code == _INVALID_DEVICE and incapable:
+    if error.words.code == Code.CUDA_ERROR_INVALID_DEVICE and incapable:
         because = f": {device_list(_numbers(incapable))} cannot reach {_place(before.pool)}"
     return MempoolError(
         "driver-refused",
-        f"pool {before.pool.name}: the driver refused the change, {applied} of {total} applied{because}",
+        f"{_name(before.pool)}: the driver refused the change, {applied} of {len(plan.entries)} applied{because}",
         hint=_HINTS.get(error.words.code),
         driver=error.words,
         result=report,
     )
 
 
-_HINTS = {
-    900: "a thread of this process is capturing a stream; end the capture first. The capture is now invalid",
-    801: "this driver does not support the change on this kind of pool",
+_HINTS: dict[int, str] = {
+    Code.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: "a thread of this process is capturing a stream; end the capture first."
+    " The capture is now invalid",
+    Code.CUDA_ERROR_NOT_SUPPORTED: "this driver does not support the change on this kind of pool",
 }
 
 
@@ -226,21 +261,19 @@ def set_peers(owner: int, peers: Iterable[int], *, pool: SupportsInt | None = No
 
     `pool`: the handle of a live pool on device `owner`, such as `DeviceMemoryResource.handle`; its default
     pool when None. A handle that is dead or no pool makes the driver read foreign memory. Driver calls:
-    1 cuMemPoolSetAccess when something differs. Raises MempoolError as `check_capable` and `change` do.
+    1 cuMemPoolSetAccess when something differs. MempoolError as `check_capable`, `change` and `process_driver`.
     """
-    driver = process_driver()
     wanted = {int(peer) for peer in peers}
-    with relaxed_capture(driver):
+    with process_driver() as driver:
         devices = list_devices(driver)
         for device in (owner, *sorted(wanted)):
             resolve_device(str(device), devices)
+        if not devices[owner].pools_supported:
+            raise no_pool_support(devices[owner])
         target = default_target(driver, devices[owner])
         if pool is not None:
-            target = Target(
-                Pool(name=f"pool of device {owner}", roles=(), location=str(owner), owner=owner),
-                int(pool),
-                target.location,
-            )
+            named = Pool(name=f"unnamed:{owner}", roles=(), location=str(owner), owner=owner)
+            target = Target(named, int(pool), target.location)
         before = read_row(driver, target, devices)
         plan = plan_grant(before, wanted, only=True)
         check_capable(target.pool, before.cells, plan.add, devices)

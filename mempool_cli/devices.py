@@ -7,12 +7,13 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
+from mempool_cli.driver.codes import Code
 from mempool_cli.driver.port import DeviceAttribute, Driver
 from mempool_cli.errors import DriverError, MempoolError
 from mempool_cli.model import Device, DeviceDetail
 from mempool_cli.wording import ranges
 
-_INVALID_VALUE = 1
+NO_POOLS = "old cards have none, and vGPU profiles that are a slice of a card often have none"
 EVERY = ("all", "peers")
 _ORDINAL = re.compile(r"[0-9]{1,9}")
 _UUID = re.compile(r"(?:GPU|MIG)-[0-9a-f-]+", re.IGNORECASE)
@@ -46,24 +47,34 @@ def _detail(driver: Driver, ordinal: int, count: int) -> DeviceDetail:
     def attribute(which: DeviceAttribute) -> int:
         return driver.device_get_attribute(which, ordinal)
 
+    reach = {peer: _reached(driver, ordinal, peer) for peer in range(count) if peer != ordinal}
     major = attribute(DeviceAttribute.COMPUTE_CAPABILITY_MAJOR)
     return DeviceDetail(
         **_identity(driver, ordinal),
         compute_capability=f"{major}.{attribute(DeviceAttribute.COMPUTE_CAPABILITY_MINOR)}",
-        host_pools_supported=_supported(driver, DeviceAttribute.HOST_MEMORY_POOLS_SUPPORTED, ordinal),
-        host_numa_pools_supported=_supported(driver, DeviceAttribute.HOST_NUMA_MEMORY_POOLS_SUPPORTED, ordinal),
+        host_pools_supported=supports(driver, DeviceAttribute.HOST_MEMORY_POOLS_SUPPORTED, ordinal),
+        host_numa_pools_supported=supports(driver, DeviceAttribute.HOST_NUMA_MEMORY_POOLS_SUPPORTED, ordinal),
         pool_handle_types=attribute(DeviceAttribute.MEMPOOL_SUPPORTED_HANDLE_TYPES),
         host_numa_id=attribute(DeviceAttribute.HOST_NUMA_ID),
-        peers=tuple(peer for peer in range(count) if peer != ordinal and driver.device_can_access_peer(ordinal, peer)),
+        peers=tuple(peer for peer, reached in reach.items() if reached),
+        peers_unknown=tuple(peer for peer, reached in reach.items() if reached is None),
     )
 
 
-def _supported(driver: Driver, which: DeviceAttribute, device: int) -> bool:
-    """An attribute that came with CUDA 13: an older driver does not know it, and has no such pools either."""
+def _reached(driver: Driver, ordinal: int, peer: int) -> bool | None:
+    """Whether a device can reach another; None when the driver does not answer, which must not hide the rest."""
+    try:
+        return driver.device_can_access_peer(ordinal, peer)
+    except DriverError:
+        return None
+
+
+def supports(driver: Driver, which: DeviceAttribute, device: int) -> bool:
+    """Whether an attribute is set. A driver that does not know it does not have what it is about: False."""
     try:
         return bool(driver.device_get_attribute(which, device))
     except DriverError as error:
-        if error.words.code == _INVALID_VALUE:
+        if error.words.code == Code.CUDA_ERROR_INVALID_VALUE:
             return False
         raise
 
@@ -114,3 +125,10 @@ def _span(devices: Sequence[Device]) -> str:
     if len(devices) == 1:
         return "only device 0 is visible"
     return f"devices 0 to {len(devices) - 1} are visible" if devices else "no device is visible"
+
+
+def no_pool_support(device: Device) -> MempoolError:
+    """The error for a pool on a card that has none."""
+    return MempoolError(
+        "no-pool-support", f"device {device.ordinal} ({device.name}) has no memory pool support", hint=NO_POOLS
+    )

@@ -1,4 +1,4 @@
-"""What can go wrong: a stable code, what happened, the driver's words, what to try, and the exit status."""
+"""What can go wrong: a stable code, what happened, the driver's words, what to try."""
 
 from __future__ import annotations
 
@@ -6,67 +6,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from mempool_cli.exit_status import EXIT_STATUS, INTERNAL
+
 if TYPE_CHECKING:
     from mempool_cli.model import Result
-
-OK = 0
-FINDING = 1
-USAGE = 2
-MACHINE = 3
-DRIVER = 4
-HOST = 5
-INCONCLUSIVE = 6
-INTERNAL = 70
-OUTPUT = 74
-INTERRUPTED = 130
-READER_GONE = 141
-TERMINATED = 143
-
-EXIT_STATUS: dict[str, int] = {
-    # the command line or an input file is wrong
-    "usage": USAGE,
-    "unknown-pool": USAGE,
-    "unknown-device": USAGE,
-    "bad-name": USAGE,
-    "name-taken": USAGE,
-    "owner-access": USAGE,
-    "default-pool": USAGE,
-    "host-pool": USAGE,
-    "input-file": USAGE,
-    # this machine cannot
-    "no-bindings": MACHINE,
-    "no-driver": MACHINE,
-    "driver-too-old": MACHINE,
-    "missing-function": MACHINE,
-    "no-device": MACHINE,
-    "no-pool-support": MACHINE,
-    "not-peer-capable": MACHINE,
-    # the driver refused, or did not do what it said
-    "driver-refused": DRIVER,
-    "out-of-memory": DRIVER,
-    "not-applied": DRIVER,
-    "not-cleared": DRIVER,
-    "unreadable-cells": DRIVER,
-    # the host: a session or a program
-    "no-session": HOST,
-    "session-died": HOST,
-    "session-busy": HOST,
-    "session-start": HOST,
-    "session-stop": HOST,
-    "outcome-unknown": HOST,
-    "other-version": HOST,
-    "other-driver": HOST,
-    "other-environment": HOST,
-    "runtime-directory": HOST,
-    "bad-request": HOST,
-    # nothing could be tested
-    "inconclusive": INCONCLUSIVE,
-    "internal": INTERNAL,
-    "output": OUTPUT,
-    "interrupted": INTERRUPTED,
-    "terminated": TERMINATED,
-}
-"""Every error code and its exit status; docs/exit-status.md lists the same, and a test compares the two."""
 
 
 class DriverWords(msgspec.Struct, frozen=True):
@@ -114,3 +57,8 @@ class DriverError(Exception):
     def __init__(self, call: str, name: str, code: int) -> None:
         super().__init__(f"{call} = {name} ({code})")
         self.words = DriverWords(call=call, code=code, name=name)
+
+    @property
+    def problem(self) -> Problem:
+        """The failure as a user meets it, when nothing more is known than which call was refused."""
+        return Problem(code="driver-refused", message=f"the driver refused {self.words.call}", driver=self.words)

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from mempool_cli.errors import OK, Problem
+from mempool_cli.errors import Problem
+from mempool_cli.exit_status import OK
 from mempool_cli.wording import device_list
 
 SCHEMA = "mempool/1"
@@ -34,7 +35,10 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceDetail(Device, frozen=True, kw_only=True):
-    """A device with what it can do for pools. `peers`: ordinals whose memory this device can reach."""
+    """A device with what it can do for pools.
+
+    `peers`: ordinals whose memory this device can reach; `peers_unknown`: those of which the driver did not say.
+    """
 
     compute_capability: str
     host_pools_supported: bool
@@ -42,6 +46,7 @@ class DeviceDetail(Device, frozen=True, kw_only=True):
     pool_handle_types: int
     host_numa_id: int
     peers: tuple[int, ...]
+    peers_unknown: tuple[int, ...] = ()
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,8 +62,9 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """What one device may do with one pool. `device` is None for the host's own cell.
 
     `access` comes from cuMemPoolGetAccess alone and is None when it was not asked (`error` None: no pool
-    support) or not answered (`error` set). `capable` comes from cuDeviceCanAccessPeer or, for host pools,
-    from the device's attribute; None when there is no such question (owner, host, not asked).
+    support) or not answered (`error` set). `capable` comes from cuDeviceCanAccessPeer or, for host pools, from
+    the device's attribute; None when there is no such question (owner, host, not asked) or, with `error`, no
+    answer.
     """
 
     device: int | None
@@ -67,6 +73,11 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     owner: bool = False
     capable: bool | None = None
     error: Problem | None = None
+
+    @property
+    def may_access(self) -> bool:
+        """It has access, or the driver did not say whether."""
+        return self.access not in (None, "none") or (self.access is None and self.error is not None)
 
     @property
     def contradiction(self) -> bool:
@@ -83,7 +94,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """What an operation found or did. A result knows its own verdict and holds no wording."""
+    """What an operation found or did. A result knows its own verdict; how it is laid out is not its business."""
 
     warnings: tuple[Notice, ...] = ()
 
@@ -91,6 +102,11 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     def problem(self) -> Problem | None:
         """The failure that this result itself amounts to, or None."""
         return None
+
+    @property
+    def changed(self) -> bool:
+        """Whether something is other than before: not after a dry run, nor where nothing had to change."""
+        return False
 
 
 def unreadable(rows: Iterable[Row]) -> Problem | None:
@@ -112,6 +128,15 @@ class DeviceList(Result, frozen=True, kw_only=True):
 
     devices: tuple[DeviceDetail, ...]
 
+    @property
+    def problem(self) -> Problem | None:
+        """`unreadable-cells` when the driver did not say of some pairs whether one reaches the other."""
+        unknown = sum(len(device.peers_unknown) for device in self.devices)
+        if not unknown:
+            return None
+        pairs = len(self.devices) * (len(self.devices) - 1)
+        return Problem(code="unreadable-cells", message=f"the driver did not answer for {unknown} of {pairs} pairs")
+
 
 class PoolSummary(msgspec.Struct, frozen=True, kw_only=True):
     """One line of `mempool list`. Bytes are None where the driver does not say."""
@@ -121,6 +146,7 @@ class PoolSummary(msgspec.Struct, frozen=True, kw_only=True):
     reserved_bytes: int | None
     release_threshold: int | None
     max_size: int | None
+    error: Problem | None = None
 
 
 class PoolList(Result, frozen=True, kw_only=True):
@@ -128,12 +154,25 @@ class PoolList(Result, frozen=True, kw_only=True):
 
     pools: tuple[PoolSummary, ...]
 
+    @property
+    def problem(self) -> Problem | None:
+        """`unreadable-attributes` when the driver refused to answer for at least one pool."""
+        failed = [summary.error for summary in self.pools if summary.error]
+        if not failed:
+            return None
+        message = f"the attributes of {len(failed)} of {len(self.pools)} pools could not be read"
+        return Problem(code="unreadable-attributes", message=message, driver=failed[0].driver)
+
 
 class Attribute(msgspec.Struct, frozen=True):
-    """A pool attribute by its driver name in snake case; sizes in bytes, reuse policies 0 or 1."""
+    """A pool attribute by its driver name in snake case; sizes in bytes, reuse policies 0 or 1.
+
+    `value` is None, and `error` says why, when the driver did not answer.
+    """
 
     name: str
-    value: int
+    value: int | None
+    error: Problem | None = None
 
 
 class PoolDetail(Result, frozen=True, kw_only=True):
@@ -147,8 +186,11 @@ class PoolDetail(Result, frozen=True, kw_only=True):
 
     @property
     def problem(self) -> Problem | None:
-        """`unreadable-cells` when the driver refused to answer for at least one cell."""
-        return unreadable((self.row,))
+        """`unreadable-cells` or `unreadable-attributes` when the driver refused to answer for at least one."""
+        failed = [attribute.error for attribute in self.attributes if attribute.error]
+        message = f"{len(failed)} of {len(self.attributes)} attributes could not be read"
+        unread = Problem(code="unreadable-attributes", message=message, driver=failed[0].driver) if failed else None
+        return unreadable((self.row,)) or unread
 
 
 class AccessMatrix(Result, frozen=True, kw_only=True):
@@ -180,6 +222,11 @@ class AccessChange(Result, frozen=True, kw_only=True):
     dry_run: bool = False
     cells: tuple[Cell, ...] = ()
 
+    @property
+    def changed(self) -> bool:
+        """Whether the driver reports other access than before."""
+        return bool(self.granted or self.revoked) and not self.dry_run
+
 
 class PoolCreated(Result, frozen=True, kw_only=True):
     """A new pool. `inherited`: devices that had access which nobody asked for; it was cleared.
@@ -195,6 +242,11 @@ class PoolCreated(Result, frozen=True, kw_only=True):
     set_access_calls: int = 0
     cells: tuple[Cell, ...] = ()
 
+    @property
+    def changed(self) -> bool:
+        """Always: there is a pool more."""
+        return True
+
 
 class CurrentPool(Result, frozen=True, kw_only=True):
     """Which pool a device allocates from now, and which it was. `device` is an ordinal."""
@@ -202,6 +254,11 @@ class CurrentPool(Result, frozen=True, kw_only=True):
     device: int
     pool: Pool
     previous: Pool
+
+    @property
+    def changed(self) -> bool:
+        """Whether it was another pool before."""
+        return self.previous.name != self.pool.name
 
 
 class PoolDestroyed(msgspec.Struct, frozen=True, kw_only=True):
@@ -235,6 +292,11 @@ class PoolsDestroyed(Result, frozen=True, kw_only=True):
             hint="a pool created later may get the same handle and inherit this access; `mempool create` reports it",
         )
 
+    @property
+    def changed(self) -> bool:
+        """Whether any was."""
+        return bool(self.destroyed)
+
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
     """A running host. `sim` is its SPEC, None on hardware; times are ISO 8601 in UTC; `idle_timeout` in seconds.
@@ -267,10 +329,29 @@ class SessionStatus(Result, frozen=True, kw_only=True):
 
 
 class SessionStopped(Result, frozen=True, kw_only=True):
-    """A host that has ended. `killed`: it was ended by SIGKILL and could not destroy its pools itself."""
+    """A host that has ended. `killed`: it was ended by SIGKILL and could not destroy its pools itself.
+
+    `not_destroyed`: the pools that the driver would not let it destroy; they ended with its process.
+    """
 
     session: Session
     killed: bool = False
+    not_destroyed: tuple[str, ...] = ()
+
+    @property
+    def problem(self) -> Problem | None:
+        """`driver-refused` when a pool could not be destroyed."""
+        names = self.not_destroyed
+        if not names:
+            return None
+        what, ended = (f"pool {names[0]}", "it") if len(names) == 1 else (f"pools {', '.join(names)}", "they")
+        message = f"{what} could not be destroyed; {ended} ended with the process"
+        return Problem(code="driver-refused", message=message)
+
+    @property
+    def changed(self) -> bool:
+        """Always: it is gone."""
+        return True
 
 
 AnyResult = (
@@ -334,6 +415,11 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     def problem(self) -> Problem | None:
         """The failure: the one raised, else the one that the result amounts to."""
         return self.failure or (self.result.problem if self.result else None)
+
+    @property
+    def changed(self) -> bool:
+        """Whether something is other than before."""
+        return self.result is not None and self.result.changed
 
     @property
     def exit(self) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
+
+import msgspec
 
 from mempool_cli import access, pools
 from mempool_cli.devices import list_details, list_devices
@@ -22,6 +24,7 @@ from mempool_cli.model import (
     DeviceList,
     DriverInfo,
     Event,
+    Notice,
     PoolCreated,
     PoolDestroyed,
     PoolDetail,
@@ -43,6 +46,8 @@ from mempool_cli.requests import (
     SetCurrent,
     Show,
 )
+
+_LOOK = "run it again with --trace to see the calls before it"
 
 
 class Context(NamedTuple):
@@ -129,16 +134,40 @@ def destroy(context: Context, request: Destroy) -> PoolsDestroyed:
     for target in named.values():
         try:
             done.append(context.pools.destroy(context.driver, target, context.devices, cleanup=request.cleanup))
-        except DriverError as error:
+        except MempoolError as error:
+            problem = error.problem
             count = f" ({len(done)} of {len(named)} were)" if len(named) > 1 else ""
             raise MempoolError(
-                "driver-refused",
-                f"pool {target.pool.name} was not destroyed{count}",
-                hint="its peers have lost access all the same: see `mempool probe`" if request.cleanup else None,
-                driver=error.words,
-                result=pools.destroyed_result(done),
+                problem.code,
+                problem.message + count,
+                hint=problem.hint,
+                driver=problem.driver,
+                result=_destroyed(done) if done else None,
             ) from error
-    return pools.destroyed_result(done)
+    return _destroyed(done)
+
+
+def _destroyed(done: Sequence[PoolDestroyed]) -> PoolsDestroyed:
+    """The result, with what a user should know about it."""
+    notices = [
+        Notice(
+            code="memory-outstanding",
+            message=f"pool {entry.pool.name} was destroyed with {entry.used_bytes} bytes allocated;"
+            " they go when they are freed",
+        )
+        for entry in done
+        if entry.used_bytes
+    ]
+    notices += [
+        Notice(
+            code="current-pool-reset",
+            message=f"pool {entry.pool.name} was the current pool of device {entry.pool.owner};"
+            " its default pool is again",
+        )
+        for entry in done
+        if "current" in entry.pool.roles
+    ]
+    return PoolsDestroyed(destroyed=tuple(done), warnings=tuple(notices))
 
 
 OPERATIONS: dict[type[AnyRequest], Callable[[Context, Any], AnyResult]] = {
@@ -179,7 +208,7 @@ class LocalRunner:
         except MempoolError as error:
             result, failure = cast("AnyResult | None", error.result), error.problem
         except DriverError as error:
-            failure = refused(error)
+            failure = msgspec.structs.replace(error.problem, hint=_LOOK)
         return Answer(driver=self._info, where=self._where(), result=result, failure=failure)
 
     def pool_names(self) -> tuple[str, ...]:
@@ -206,19 +235,9 @@ class LocalRunner:
         if self._driver is None:
             plain = self._source.open()
             driver = traced(plain)
-            initialize(driver)
+            self._info = describe(driver, self._source.sim)
+            initialize(driver, simulated=self._source.sim is not None)
             if self._where().kind != "local":
                 driver.thread_exchange_stream_capture_mode(CaptureMode.RELAXED)
-            self._info = describe(driver, self._source.sim)
             self._driver = plain
         return traced(self._driver)
-
-
-def refused(error: DriverError) -> Problem:
-    """The failure for a driver call that nobody expected to fail."""
-    return Problem(
-        code="driver-refused",
-        message=f"the driver refused {error.words.call}",
-        hint="run it again with --trace to see the calls before it",
-        driver=error.words,
-    )

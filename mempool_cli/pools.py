@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import re
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from mempool_cli import access
-from mempool_cli.devices import is_device_word, resolve_device
+from mempool_cli.devices import NO_POOLS, is_device_word, no_pool_support, resolve_device
+from mempool_cli.driver.codes import Code
 from mempool_cli.driver.port import (
     AccessEntry,
     AccessFlags,
     Driver,
     Location,
-    LocationType,
     PoolAttribute,
     PoolProperties,
     device_location,
 )
-from mempool_cli.errors import DriverError, MempoolError
+from mempool_cli.errors import DriverError, MempoolError, Problem
+from mempool_cli.locations import describe_location, owner_of, parse_location, spell_location
 from mempool_cli.model import (
     Attribute,
     CurrentPool,
@@ -29,22 +30,18 @@ from mempool_cli.model import (
     PoolCreated,
     PoolDestroyed,
     PoolDetail,
-    PoolsDestroyed,
     PoolSummary,
     Role,
     Row,
     unreadable,
 )
+from mempool_cli.names import NAME
 from mempool_cli.probe import Target, capability_cells, current_target, default_target, read_row
 from mempool_cli.requests import Create
 from mempool_cli.wording import device_list
 
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 RESERVED = ("host", "all", "peers")
 _UUID_LIKE = ("GPU-", "MIG-")
-_OUT_OF_MEMORY = 2
-_NOT_SUPPORTED = 801
-_NO_POOLS = "old cards have none, and vGPU profiles that are a slice of a card often have none"
 _AUTOMATIC = "pool-{}"
 _LARGEST = 1 << 62
 
@@ -63,7 +60,7 @@ class Pools:
 
     def __init__(self) -> None:
         self._created: dict[str, Created] = {}
-        self._automatic = 0
+        self._given: set[str] = set()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -87,7 +84,13 @@ class Pools:
         device = devices[resolve_device(device_word, devices)]
         if not device.pools_supported:
             raise no_pool_support(device)
-        return self._current(driver, device) if kind == "current" else default_target(driver, device)
+        target = self._current(driver, device) if kind == "current" else default_target(driver, device)
+        if target.error:
+            problem = target.error
+            raise MempoolError(
+                problem.code, f"there is no reaching pool {word}: {problem.message}", driver=problem.driver
+            )
+        return target
 
     def _current(self, driver: Driver, device: Device) -> Target:
         """The current pool under the name by which we know it: created, default, or `current:DEV`."""
@@ -102,14 +105,14 @@ class Pools:
 
     def _target(self, driver: Driver, name: str) -> Target:
         created = self._created[name]
-        on_device = created.location.type == LocationType.DEVICE
-        current = on_device and driver.device_get_mem_pool(created.location.id) == created.handle
+        owner = owner_of(created.location)
+        current = owner is not None and driver.device_get_mem_pool(owner) == created.handle
         roles: tuple[Role, ...] = ("current", "created") if current else ("created",)
         pool = Pool(
             name=name,
             roles=roles,
             location=spell_location(created.location),
-            owner=created.location.id if on_device else None,
+            owner=owner,
         )
         return Target(pool, created.handle, created.location)
 
@@ -132,21 +135,18 @@ class Pools:
     # --- reading ---
 
     def summary(self, driver: Driver, target: Target) -> PoolSummary:
-        """One line of a listing. Driver calls: 3; an attribute that the driver refuses is None."""
+        """One line of a listing. Driver calls: 3; None, and the error, where the driver does not answer."""
         created = self._created.get(target.pool.name)
-
-        def attribute(which: PoolAttribute) -> int | None:
-            try:
-                return driver.mem_pool_get_attribute(target.handle, which) if target.handle else None
-            except DriverError:
-                return None
-
+        wanted = (PoolAttribute.USED_MEM_CURRENT, PoolAttribute.RESERVED_MEM_CURRENT, PoolAttribute.RELEASE_THRESHOLD)
+        read = _attributes(driver, target, wanted) if target.handle else [Attribute("", None)] * len(wanted)
+        used, reserved, threshold = (attribute.value for attribute in read)
         return PoolSummary(
             pool=target.pool,
-            used_bytes=attribute(PoolAttribute.USED_MEM_CURRENT),
-            reserved_bytes=attribute(PoolAttribute.RESERVED_MEM_CURRENT),
-            release_threshold=attribute(PoolAttribute.RELEASE_THRESHOLD),
+            used_bytes=used,
+            reserved_bytes=reserved,
+            release_threshold=threshold,
             max_size=created.max_size if created else None,
+            error=next((attribute.error for attribute in read if attribute.error), target.error),
         )
 
     def detail(self, driver: Driver, target: Target, devices: Sequence[Device]) -> PoolDetail:
@@ -155,10 +155,7 @@ class Pools:
         return PoolDetail(
             pool=target.pool,
             devices=tuple(devices),
-            attributes=tuple(
-                Attribute(which.name.lower(), driver.mem_pool_get_attribute(target.handle, which))
-                for which in PoolAttribute
-            ),
+            attributes=tuple(_attributes(driver, target, tuple(PoolAttribute))),
             max_size=created.max_size if created else None,
             row=read_row(driver, target, devices),
         )
@@ -179,6 +176,7 @@ class Pools:
         granted = _placeable(driver, location, request.to, devices)
         handle = self._new_handle(driver, PoolProperties(location, request.max_size))
         name = request.name or self._automatic_name()
+        self._given.add(name)
         self._created[name] = Created(handle, location, request.max_size, request.release_threshold)
         try:
             if request.release_threshold:
@@ -192,7 +190,7 @@ class Pools:
 
     def _discard(self, driver: Driver, name: str, devices: Sequence[Device]) -> bool:
         """Takes a half-made pool away, if the driver lets it go; whether it did."""
-        with contextlib.suppress(DriverError):
+        with contextlib.suppress(DriverError, MempoolError):
             self.destroy(driver, self._target(driver, name), devices, cleanup=True)
         return name not in self._created
 
@@ -210,27 +208,24 @@ class Pools:
 
     def _automatic_name(self) -> str:
         """Never one that was given before, so that a name in a log means one pool."""
-        while True:
-            self._automatic += 1
-            name = _AUTOMATIC.format(self._automatic)
-            if name not in self._created:
-                return name
+        numbered = map(_AUTOMATIC.format, itertools.count(1))
+        return next(name for name in numbered if name not in self._given)
 
     def _new_handle(self, driver: Driver, properties: PoolProperties) -> int:
         try:
             return driver.mem_pool_create(properties)
         except DriverError as error:
-            raise self._not_created(error, _place(properties.location)) from error
+            raise self._not_created(error, describe_location(properties.location)) from error
 
     def _not_created(self, error: DriverError, place: str) -> MempoolError:
         code, message = "driver-refused", f"the driver cannot create a pool on {place}"
         hint = "/sys/devices/system/node shows the NUMA nodes" if place.startswith("numa") else None
-        if error.words.code == _OUT_OF_MEMORY:
+        if error.words.code == Code.CUDA_ERROR_OUT_OF_MEMORY:
             code = "out-of-memory"
             message = f"no room for another pool on {place}; pools alive here: {len(self._created)}"
             hint = "every pool reserves address space for its maximum size: give a smaller --max-size"
-        elif error.words.code == _NOT_SUPPORTED:
-            code, message, hint = "no-pool-support", f"there is no support for memory pools on {place}", _NO_POOLS
+        elif error.words.code == Code.CUDA_ERROR_NOT_SUPPORTED:
+            code, message, hint = "no-pool-support", f"there is no support for memory pools on {place}", NO_POOLS
         return MempoolError(code, message, hint=hint, driver=error.words)
 
     def _granted(self, driver: Driver, name: str, devices: Sequence[Device], to: Sequence[int]) -> PoolCreated:
@@ -275,34 +270,50 @@ class Pools:
             raise MempoolError("unknown-pool", f"pool {target.pool.name} was not created by mempool, so it stays")
 
     def destroy(self, driver: Driver, target: Target, devices: Sequence[Device], *, cleanup: bool) -> PoolDestroyed:
-        """Clears peer access (unless told not to), then destroys. DriverError when destroy itself is refused.
+        """Clears peer access (unless told not to), then destroys. MempoolError when destroy itself is refused.
 
         Clearing first keeps a recycled handle from passing access on to its next pool (nvbug 5698116).
         Driver calls: a row, SetAccess 1 (and 1 a device when refused), 1 attribute, destroy.
         """
-        row = read_row(driver, target, devices)
-        holders = _holders(row)
+        holders = _holders(read_row(driver, target, devices))
         stuck = _clear(driver, target, holders, devices) if cleanup else ()
+        cleared = tuple(device for device in holders if device not in stuck) if cleanup else ()
         used = self.summary(driver, target).used_bytes or 0
-        driver.mem_pool_destroy(target.handle)
+        try:
+            driver.mem_pool_destroy(target.handle)
+        except DriverError as error:
+            lost = f"{device_list(cleared)} lost access to it all the same" if cleared else None
+            raise MempoolError(
+                "driver-refused", f"pool {target.pool.name} was not destroyed", hint=lost, driver=error.words
+            ) from error
         del self._created[target.pool.name]
         return PoolDestroyed(
             pool=target.pool,
-            cleared=tuple(device for device in holders if device not in stuck) if cleanup else (),
+            cleared=cleared,
             not_cleared=stuck,
             left_granted=() if cleanup else holders,
             used_bytes=used,
         )
 
 
+def _attributes(driver: Driver, target: Target, wanted: Sequence[PoolAttribute]) -> list[Attribute]:
+    """The values of these attributes. One driver call each; a refused one holds the error."""
+
+    def read(which: PoolAttribute) -> tuple[int | None, Problem | None]:
+        try:
+            return driver.mem_pool_get_attribute(target.handle, which), None
+        except DriverError as error:
+            return None, error.problem
+
+    return [Attribute(which.name.lower(), *read(which)) for which in wanted]
+
+
 def _half_made(name: str, error: MempoolError | DriverError, *, gone: bool) -> MempoolError:
     """The failure of a creation that got half way, with what became of the pool instead of a result."""
     fate = "the new pool was destroyed again" if gone else "the new pool cannot be destroyed either and stays"
-    if isinstance(error, DriverError):
-        message = f"pool {name}: the driver refused {error.words.call}; {fate}"
-        return MempoolError("driver-refused", message, driver=error.words)
     problem = error.problem
-    return MempoolError(problem.code, f"{problem.message}; {fate}", hint=problem.hint, driver=problem.driver)
+    which = f"pool {name}: " if isinstance(error, DriverError) else ""
+    return MempoolError(problem.code, f"{which}{problem.message}; {fate}", hint=problem.hint, driver=problem.driver)
 
 
 def _inherited(name: str, holders: tuple[int, ...], cleared: tuple[int, ...]) -> tuple[Notice, ...]:
@@ -329,7 +340,7 @@ def _check_size(max_size: int) -> None:
 
 def _placeable(driver: Driver, location: Location, to: Sequence[str], devices: Sequence[Device]) -> list[int]:
     """Who gets access to a pool there; fails before there is a pool, when the device or one of `to` has none."""
-    owner = location.id if location.type == LocationType.DEVICE else None
+    owner = owner_of(location)
     if owner is not None and not devices[owner].pools_supported:
         raise no_pool_support(devices[owner])
     pool = Pool(name="", roles=(), location=spell_location(location), owner=owner)
@@ -339,22 +350,9 @@ def _placeable(driver: Driver, location: Location, to: Sequence[str], devices: S
     return granted
 
 
-def no_pool_support(device: Device) -> MempoolError:
-    """The error for a pool on a card that has none."""
-    return MempoolError(
-        "no-pool-support",
-        f"device {device.ordinal} ({device.name}) has no memory pool support",
-        hint=_NO_POOLS,
-    )
-
-
 def _holders(row: Row) -> tuple[int, ...]:
-    """The devices other than the owner that have access, or may have: their cell could not be read."""
-    return tuple(
-        cell.device
-        for cell in row.cells
-        if cell.device is not None and not cell.owner and (cell.access not in (None, "none") or cell.error)
-    )
+    """The devices other than the owner that have access, or may have: their access could not be read."""
+    return tuple(cell.device for cell in row.cells if cell.device is not None and not cell.owner and cell.may_access)
 
 
 def _clear(driver: Driver, target: Target, holders: Sequence[int], devices: Sequence[Device]) -> tuple[int, ...]:
@@ -374,54 +372,3 @@ def _refuses(driver: Driver, target: Target, holders: Sequence[int]) -> bool:
     except DriverError:
         return True
     return False
-
-
-def parse_location(word: str, devices: Sequence[Device]) -> Location:
-    """LOCATION: a device, `host`, or `numa:NODE`. MempoolError `unknown-device` or `usage`."""
-    if word == "host":
-        return Location(LocationType.HOST, 0)
-    if word.startswith("numa:"):
-        node = word.removeprefix("numa:")
-        if not re.fullmatch(r"[0-9]{1,6}", node):
-            raise MempoolError("usage", f"{word!r} is no NUMA node", hint="numa:0 is the first one")
-        return Location(LocationType.HOST_NUMA, int(node))
-    if not is_device_word(word):
-        raise MempoolError(
-            "usage", f"{word!r} is no place for a pool", hint="a device (0, GPU-8fc8, 0000:19:00.0), host, or numa:0"
-        )
-    return device_location(resolve_device(word, devices))
-
-
-def spell_location(location: Location) -> str:
-    """LOCATION as `mempool create` takes it."""
-    if location.type == LocationType.DEVICE:
-        return str(location.id)
-    return "host" if location.type == LocationType.HOST else f"numa:{location.id}"
-
-
-def _place(location: Location) -> str:
-    """`device 0`, `host`, `numa:0`."""
-    return f"{'device ' if location.type == LocationType.DEVICE else ''}{spell_location(location)}"
-
-
-def destroyed_result(done: Sequence[PoolDestroyed]) -> PoolsDestroyed:
-    """The result of `mempool destroy`, with what a user should know about it."""
-    notices = [
-        Notice(
-            code="memory-outstanding",
-            message=f"pool {entry.pool.name} was destroyed with {entry.used_bytes} bytes allocated;"
-            " they go when they are freed",
-        )
-        for entry in done
-        if entry.used_bytes
-    ]
-    notices += [
-        Notice(
-            code="current-pool-reset",
-            message=f"pool {entry.pool.name} was the current pool of device {entry.pool.owner};"
-            " its default pool is again",
-        )
-        for entry in done
-        if "current" in entry.pool.roles
-    ]
-    return PoolsDestroyed(destroyed=tuple(done), warnings=tuple(notices))

@@ -10,7 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, NamedTuple
 
-from mempool_cli.devices import list_devices
+import msgspec
+
+from mempool_cli.devices import list_devices, supports
 from mempool_cli.driver.port import (
     HOST_LOCATION,
     AccessFlags,
@@ -21,8 +23,8 @@ from mempool_cli.driver.port import (
     LocationType,
     device_location,
 )
-from mempool_cli.errors import DriverError, Problem
-from mempool_cli.model import Access, AccessMatrix, Answer, Cell, Device, Pool, Row
+from mempool_cli.errors import DriverError, MempoolError, Problem
+from mempool_cli.model import Access, AccessMatrix, Answer, Cell, Device, Pool, Role, Row
 
 _ACCESS: dict[int, Access] = {AccessFlags.NONE: "none", AccessFlags.READ: "r", AccessFlags.READWRITE: "rw"}
 _HOST_POOL_ATTRIBUTE: dict[int, DeviceAttribute] = {
@@ -34,12 +36,14 @@ _HOST_POOL_ATTRIBUTE: dict[int, DeviceAttribute] = {
 class Target(NamedTuple):
     """A pool as both sides know it: the user's name, and the driver's handle in this process.
 
-    `handle` is 0 for the default pool of a device without pool support.
+    `handle` is 0 for the default pool of a device without pool support, and, with `error`, where the driver did
+    not give one.
     """
 
     pool: Pool
     handle: int
     location: Location
+    error: Problem | None = None
 
 
 def read_matrix(driver: Driver, targets: Iterable[Target], devices: Sequence[Device]) -> AccessMatrix:
@@ -50,8 +54,15 @@ def read_matrix(driver: Driver, targets: Iterable[Target], devices: Sequence[Dev
 def read_row(driver: Driver, target: Target, devices: Sequence[Device]) -> Row:
     """The access of one pool. A cell that the driver refuses to answer holds the error; nothing is raised."""
     if not target.handle:
-        cells = tuple(Cell(device=device.ordinal, owner=device.ordinal == target.pool.owner) for device in devices)
-        return Row(pool=target.pool, cells=cells, host=Cell(device=None))
+        cells = tuple(
+            Cell(
+                device=device.ordinal,
+                owner=device.ordinal == target.pool.owner,
+                error=target.error if device.pools_supported else None,
+            )
+            for device in devices
+        )
+        return Row(pool=target.pool, cells=cells, host=Cell(device=None, error=target.error))
     return Row(
         pool=target.pool,
         cells=tuple(_device_cell(driver, target, device) for device in devices),
@@ -64,11 +75,15 @@ def _device_cell(driver: Driver, target: Target, device: Device) -> Cell:
     owner = ordinal == target.pool.owner
     if not device.pools_supported:
         return Cell(device=ordinal, owner=owner)
+    refused: Problem | None = None
+    capable: bool | None = None
     try:
-        capable = None if owner else is_capable(driver, target.location, ordinal)
+        if not owner:
+            capable = is_capable(driver, target.location, ordinal)
     except DriverError as error:
-        return Cell(device=ordinal, owner=owner, error=_refused(error))
-    return _cell(driver, target, device_location(ordinal), device=ordinal, owner=owner, capable=capable)
+        refused = error.problem
+    cell = _cell(driver, target, device_location(ordinal), device=ordinal, owner=owner, capable=capable)
+    return msgspec.structs.replace(cell, error=refused) if refused else cell
 
 
 def _cell(
@@ -77,13 +92,9 @@ def _cell(
     try:
         flags = driver.mem_pool_get_access(target.handle, location)
     except DriverError as error:
-        return Cell(device=device, owner=owner, capable=capable, error=_refused(error))
+        return Cell(device=device, owner=owner, capable=capable, error=error.problem)
     access = _ACCESS.get(flags, "unknown")
     return Cell(device=device, access=access, flags=int(flags), owner=owner, capable=capable)
-
-
-def _refused(error: DriverError) -> Problem:
-    return Problem(code="driver-refused", message="the driver did not answer", driver=error.words)
 
 
 def is_capable(driver: Driver, location: Location, accessor: int) -> bool:
@@ -95,7 +106,7 @@ def is_capable(driver: Driver, location: Location, accessor: int) -> bool:
     attribute = _HOST_POOL_ATTRIBUTE.get(location.type)
     if attribute is None:
         return driver.device_can_access_peer(accessor, location.id)
-    return bool(driver.device_get_attribute(attribute, accessor))
+    return supports(driver, attribute, accessor)
 
 
 def capability_cells(
@@ -117,23 +128,32 @@ def capability_cells(
 def default_target(driver: Driver, device: Device) -> Target:
     """The default pool of a device. Driver calls: 1, and 1 to learn whether it is also the current one."""
     location = device_location(device.ordinal)
-    handle = driver.device_get_default_mem_pool(device.ordinal) if device.pools_supported else 0
-    current = bool(handle) and driver.device_get_mem_pool(device.ordinal) == handle
     pool = Pool(
-        name=f"default:{device.ordinal}",
-        roles=("default", "current") if current else ("default",),
-        location=str(device.ordinal),
-        owner=device.ordinal,
+        name=f"default:{device.ordinal}", roles=("default",), location=str(device.ordinal), owner=device.ordinal
     )
-    return Target(pool, handle, location)
+    if not device.pools_supported:
+        return Target(pool, 0, location)
+    try:
+        handle = driver.device_get_default_mem_pool(device.ordinal)
+        current = driver.device_get_mem_pool(device.ordinal) == handle
+    except DriverError as error:
+        return Target(pool, 0, location, error.problem)
+    roles: tuple[Role, ...] = ("default", "current") if current else ("default",)
+    return Target(msgspec.structs.replace(pool, roles=roles), handle, location)
 
 
 def current_target(driver: Driver, device: Device) -> Target | None:
-    """The current pool of a device where it is not the default one, else None. Driver calls: 2."""
+    """The current pool of a device where it is not the default one, else None. Driver calls: 2.
+
+    None also where the driver does not tell: `default_target` says so then.
+    """
     if not device.pools_supported:
         return None
-    handle = driver.device_get_mem_pool(device.ordinal)
-    if handle == driver.device_get_default_mem_pool(device.ordinal):
+    try:
+        handle = driver.device_get_mem_pool(device.ordinal)
+        if handle == driver.device_get_default_mem_pool(device.ordinal):
+            return None
+    except DriverError:
         return None
     pool = Pool(
         name=f"current:{device.ordinal}", roles=("current",), location=str(device.ordinal), owner=device.ordinal
@@ -145,34 +165,34 @@ def current_target(driver: Driver, device: Device) -> Target | None:
 
 
 @contextmanager
-def relaxed_capture(driver: Driver) -> Iterator[None]:
-    """The calling thread's capture mode is RELAXED inside, and restored after. Driver calls: 2.
+def process_driver() -> Iterator[Driver]:
+    """The CUDA driver of this process, initialised, the calling thread's capture mode RELAXED inside.
 
-    Without it a question about a pool invalidates a stream capture of any thread in global mode.
+    Without that mode a question about a pool invalidates a stream capture of any thread in global mode. MempoolError
+    says what is missing, or `driver-refused`, which call was refused. Driver calls: 4.
     """
-    previous = driver.thread_exchange_stream_capture_mode(CaptureMode.RELAXED)
-    try:
-        yield
-    finally:
-        driver.thread_exchange_stream_capture_mode(previous)
-
-
-def process_driver() -> Driver:
-    """The CUDA driver of this process, initialised. MempoolError says what is missing."""
     from mempool_cli.driver import driver_source, initialize
+    from mempool_cli.driver.identity import describe
 
     driver = driver_source(None).open()
+    describe(driver, sim=None)
     initialize(driver)
-    return driver
+    try:
+        previous = driver.thread_exchange_stream_capture_mode(CaptureMode.RELAXED)
+        try:
+            yield driver
+        finally:
+            driver.thread_exchange_stream_capture_mode(previous)
+    except DriverError as error:
+        raise MempoolError(error.problem.code, error.problem.message, driver=error.words) from error
 
 
 def matrix() -> AccessMatrix:
     """The access of this process's default and current pools, as the driver reports it now.
 
-    Raises MempoolError when there is no driver or device, DriverError when a pool cannot be asked for.
+    A pool or cell for which the driver does not answer holds the error. MempoolError as `process_driver`.
     """
-    driver = process_driver()
-    with relaxed_capture(driver):
+    with process_driver() as driver:
         devices = list_devices(driver)
         targets = [default_target(driver, device) for device in devices]
         targets += [target for device in devices if (target := current_target(driver, device))]
@@ -185,4 +205,5 @@ def print_matrix(file: IO[str] | None = None) -> None:
 
     from mempool_cli.render import plain_text
 
-    (file or sys.stdout).write(plain_text(Answer(result=matrix()), matrix=True))
+    stream = sys.stdout if file is None else file
+    stream.write(plain_text(Answer(result=matrix()), matrix=True))

@@ -231,8 +231,10 @@ def test_a_card_without_pools_comes_first_and_force_does_not_help() -> None:
     assert refusal(cells, [3], without=[1]) == ""
 
 
-def test_a_capability_that_is_not_known_is_no_refusal() -> None:
-    assert refusal([cell(0, "rw", owner=True), Cell(device=1, error=ERROR)], [1]) == ""
+def test_a_capability_that_is_not_known_is_a_refusal() -> None:
+    cells = [cell(0, "rw", owner=True), Cell(device=1, error=ERROR)]
+    assert "the driver does not say whether device 1 can reach device 0" in refusal(cells, [1])
+    assert refusal(cells, [1], force=True) == ""
 
 
 def test_a_preview_is_the_plan_and_no_call() -> None:

@@ -13,7 +13,7 @@ import pytest
 import mempool_cli
 from mempool_cli.driver import identity
 from mempool_cli.driver.identity import kernel_module, loaded_libcuda
-from mempool_cli.errors import MACHINE
+from mempool_cli.exit_status import MACHINE
 from mempool_cli.model import KernelModule, Libcuda
 
 REPORT = """

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cli.command_lines import reads
 
-from mempool_cli import errors
+from mempool_cli import exit_status
 from mempool_cli.__main__ import run
 
 ROOT = Path(__file__).parents[1]
@@ -64,12 +64,12 @@ def anchors(page: Path) -> set[str]:
 
 def test_every_error_code_is_listed_with_its_status() -> None:
     listed = [(code.strip("`"), int(status)) for code, status, _, _ in table("Error codes")]
-    assert listed == list(errors.EXIT_STATUS.items())
+    assert listed == list(exit_status.EXIT_STATUS.items())
 
 
 def test_every_exit_status_is_listed() -> None:
     listed = [int(status) for status, _, _ in table("Exit statuses")]
-    named = {value for name, value in vars(errors).items() if name.isupper() and isinstance(value, int)}
+    named = {value for name, value in vars(exit_status).items() if name.isupper() and isinstance(value, int)}
     assert listed == sorted(named)
 
 

@@ -11,6 +11,8 @@ from mempool_cli.driver.guard import GuardedDriver
 from mempool_cli.driver.port import (
     HOST_LOCATION,
     AccessEntry,
+    CaptureMode,
+    DeviceAttribute,
     Driver,
     Location,
     LocationType,
@@ -49,9 +51,16 @@ def driver(lines: list[str]) -> TracedDriver:
         (lambda d: d.device_get_uuid(0), "cuDeviceGetUuid(0) = 6090f7d1e4dd57e69768669dad3214b8"),
         (lambda d: d.device_get_pci_bus_id(1), "cuDeviceGetPCIBusId(1) = '0000:03:00.0'"),
         (lambda d: d.device_get_attribute(115, 2), "cuDeviceGetAttribute(115, 2) = 1"),
+        (
+            lambda d: d.device_get_attribute(DeviceAttribute.MEMORY_POOLS_SUPPORTED, 2),
+            "cuDeviceGetAttribute(MEMORY_POOLS_SUPPORTED, 2) = 1",
+        ),
         (lambda d: d.device_can_access_peer(1, 0), "cuDeviceCanAccessPeer(1, 0) = 1"),
         (lambda d: d.device_get_p2p_attribute(2, 1, 0), "cuDeviceGetP2PAttribute(2, 1, 0) = 1"),
-        (lambda d: d.thread_exchange_stream_capture_mode(2), "cuThreadExchangeStreamCaptureMode(2) = 0"),
+        (
+            lambda d: d.thread_exchange_stream_capture_mode(CaptureMode.RELAXED),
+            "cuThreadExchangeStreamCaptureMode(RELAXED) = 0",
+        ),
         (lambda d: d.device_get_default_mem_pool(0), "cuDeviceGetDefaultMemPool(0) = 0x550000000000"),
         (lambda d: d.device_get_mem_pool(0), "cuDeviceGetMemPool(0) = 0x550000000000"),
         (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from enum import Enum
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from mempool_cli.driver import DriverSource
+    from mempool_cli.errors import Problem
     from mempool_cli.model import Answer, Event
     from mempool_cli.requests import AnyRequest, Runner
 
@@ -65,6 +65,10 @@ class MempoolCommand(GlobalOptionsInBrief, Eater):
         return super().shell_complete(ctx, incomplete)
 
 
+Cleanup = Callable[[], "tuple[Problem, ...]"]
+"""Gives up what a runner holds; what would not go."""
+
+
 class Host(Enum):
     """Where a command does its work when no session runs."""
 
@@ -81,9 +85,17 @@ def run(ctx: click.Context, request: AnyRequest, host: Host, *, matrix: bool = F
     try:
         with waiting_for("the driver's answer"):
             answer = runner.run(request, print_event, trace=bool(chosen.trace))
-    finally:
+    except BaseException:
         close()
-    finish(ctx, answer, matrix=matrix, quiet=quiet)
+        raise
+    finish(ctx, _with_cleanup(answer, close()), matrix=matrix, quiet=quiet)
+
+
+def _with_cleanup(answer: Answer, problems: tuple[Problem, ...]) -> Answer:
+    """The answer, and as its failure what of this process's pools would not go, if nothing else failed."""
+    from msgspec import structs
+
+    return structs.replace(answer, failure=problems[0]) if problems and not answer.problem else answer
 
 
 def _check_text(ctx: click.Context, request: AnyRequest) -> None:
@@ -119,7 +131,7 @@ def command_name(ctx: click.Context) -> str:
     return " ".join(names)
 
 
-def choose_runner(chosen: Settings, host: Host) -> tuple[Runner, Callable[[], None]]:
+def choose_runner(chosen: Settings, host: Host) -> tuple[Runner, Cleanup]:
     """Who runs the request, and what to call when it is done. MempoolError `no-session` when nobody can."""
     from mempool_cli.driver import driver_source
 
@@ -134,13 +146,13 @@ def choose_runner(chosen: Settings, host: Host) -> tuple[Runner, Callable[[], No
             else:
                 found = lifecycle.find(name, source, timeout=chosen.timeout)
         if found is not None:
-            return found, found.close
+            return found, tuple  # the session holds on to its pools
         if host is Host.NEED or chosen.session:
             raise lifecycle.no_session(name, simulated=chosen.sim is not None)
     return local_runner(source)
 
 
-def local_runner(source: DriverSource) -> tuple[Runner, Callable[[], None]]:
+def local_runner(source: DriverSource) -> tuple[Runner, Cleanup]:
     """A runner in this process, and the cleanup of what it made."""
     from mempool_cli.model import Where
     from mempool_cli.operations import LocalRunner
@@ -148,11 +160,7 @@ def local_runner(source: DriverSource) -> tuple[Runner, Callable[[], None]]:
     where = Where(kind="local", pid=os.getpid())
     runner = LocalRunner(source, lambda: where)
 
-    def close() -> None:
-        for problem in runner.close():
-            sys.stderr.write(f"warning: {problem.message} [{problem.code}]\n")
-
-    return runner, close
+    return runner, runner.close
 
 
 def print_event(event: Event) -> None:

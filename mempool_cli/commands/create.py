@@ -14,7 +14,9 @@ from mempool_cli.commands.words import DeviceWords
 )
 @click.argument("location")
 @click.option("--name", help="Its name (default: pool-1, pool-2, ...)")
-@click.option("--max-size", type=Size(), default=0, metavar="SIZE", help="Its largest size (default: the driver's)")
+@click.option(
+    "--max-size", type=Size(largest=1 << 62), default=0, metavar="SIZE", help="Largest size (default: the driver's)"
+)
 @click.option("--release-threshold", type=Size(), default=0, metavar="SIZE", help="Bytes kept when idle (default: 0)")
 @click.option("--to", cls=DeviceWords, help="Devices that get access, all or peers")
 @click.option("-q", "--quiet", is_flag=True, help="Print the name alone")

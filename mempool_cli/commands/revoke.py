@@ -17,4 +17,4 @@ def revoke(ctx: click.Context, pool: str, devices: tuple[str, ...], dry_run: boo
     """Take access to a pool away from devices."""
     from mempool_cli.requests import Revoke
 
-    run(ctx, Revoke(pool=pool, devices=devices, dry_run=dry_run), Host.NEED)
+    run(ctx, Revoke(pool=pool, devices=devices, dry_run=dry_run), Host.LOCAL if dry_run else Host.NEED)

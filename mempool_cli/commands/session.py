@@ -5,9 +5,14 @@ from __future__ import annotations
 import click
 
 from mempool_cli.commands.common import GlobalOptionsInBrief, MempoolCommand, examples, finish, print_event, waiting_for
-from mempool_cli.commands.settings import DEFAULT_SESSION, global_options, settings
+from mempool_cli.commands.settings import DEFAULT_SESSION, Settings, global_options, settings
 
-_IDLE_SECONDS = 1800
+
+def _idle_timeout(ctx: click.Context, param: click.Parameter, value: int | None) -> int:
+    # The help page, which has the default as text, must not load what else sessions need.
+    from mempool_cli.session import IDLE_SECONDS, MAX_IDLE_SECONDS
+
+    return IDLE_SECONDS if value is None else click.IntRange(0, MAX_IDLE_SECONDS).convert(value, param, ctx)
 
 
 class Session(GlobalOptionsInBrief, click.Group):
@@ -39,10 +44,10 @@ session = Session(
 @session.command(cls=MempoolCommand, epilog=examples("mempool session start --idle-timeout 600"))
 @click.option(
     "--idle-timeout",
-    type=click.IntRange(min=0),
-    default=_IDLE_SECONDS,
+    type=int,
+    callback=_idle_timeout,
     metavar="SECONDS",
-    help="End after so many idle seconds (default: 1800; 0: never)",
+    help="End after so many idle seconds, up to a year (default: 1800; 0: never)",
 )
 @click.option("--foreground", is_flag=True, help="Be the session, until Ctrl-C or `stop`")
 @click.pass_context
@@ -76,7 +81,7 @@ def stop(ctx: click.Context, kill: bool) -> None:
     chosen = settings(ctx)
     name = chosen.session or DEFAULT_SESSION
     with waiting_for(f"session {name}"):
-        stopped = lifecycle.stop(name, simulated=chosen.sim is not None, kill=kill, timeout=chosen.timeout)
+        stopped = lifecycle.stop(name, simulated=_simulated(chosen), kill=kill, timeout=chosen.timeout)
     finish(ctx, Answer(result=stopped))
 
 
@@ -90,7 +95,7 @@ def status(ctx: click.Context) -> None:
     chosen = settings(ctx)
     name = chosen.session or DEFAULT_SESSION
     with waiting_for(f"session {name}"):
-        found = lifecycle.status(name, simulated=chosen.sim is not None, timeout=chosen.timeout)
+        found = lifecycle.status(name, simulated=_simulated(chosen), timeout=chosen.timeout)
     finish(ctx, Answer(result=found))
 
 
@@ -101,7 +106,7 @@ def list_sessions(ctx: click.Context) -> None:
     from mempool_cli.model import Answer
     from mempool_cli.session import lifecycle
 
-    finish(ctx, Answer(result=lifecycle.list_sessions(simulated=settings(ctx).sim is not None)))
+    finish(ctx, Answer(result=lifecycle.list_sessions(simulated=_simulated(settings(ctx)))))
 
 
 @session.command(
@@ -124,6 +129,16 @@ def run(ctx: click.Context, command: tuple[str, ...]) -> None:
 
     chosen = settings(ctx)
     ctx.exit(run_with_session(command, driver_source(chosen.sim), print_event, name=_own_name(ctx)))
+
+
+def _simulated(chosen: Settings) -> bool:
+    """Whether simulated sessions are meant: of any machine, so that one whose file has changed can be stopped too.
+
+    MempoolError when SPEC names no machine: one that was mistyped is not about sessions at all.
+    """
+    from mempool_cli.driver import driver_source
+
+    return driver_source(chosen.sim).sim is not None
 
 
 def _own_name(ctx: click.Context) -> str | None:

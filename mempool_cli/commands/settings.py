@@ -11,6 +11,7 @@ import click
 from mempool_cli import __version__
 
 DEFAULT_SESSION = "default"
+_LONGEST_SECONDS = 86400.0
 _OFF = ("", "0", "false", "no")
 
 
@@ -42,11 +43,27 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
         ctx.exit()
 
 
+class Seconds(click.ParamType[float]):
+    """A time to wait, up to a day."""
+
+    name = "seconds"
+
+    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Seconds, more than 0."""
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = 0.0
+        if not 0 < seconds <= _LONGEST_SECONDS:  # nan is neither
+            self.fail(f"{value!r} is no time; write seconds, up to {_LONGEST_SECONDS:.0f}", param, ctx)
+        return seconds
+
+
 def global_options() -> list[click.Option]:
     """The options that work before and after the subcommand; fresh objects each time."""
     return [
         click.Option(["--sim"], metavar="SPEC", help="Use a simulated machine: a number of devices, a profile, a TOML"),
-        click.Option(["--session"], metavar="NAME", help="The session or program to ask (default: 'default')"),
+        click.Option(["--session"], metavar="NAME", help="The session to ask (default: 'default')"),
         click.Option(["--no-session"], is_flag=True, default=None, help="Do it in this process alone"),
         click.Option(["--format"], type=click.Choice(["table", "json"]), help="What stdout gets (default: table)"),
         click.Option(
@@ -55,7 +72,7 @@ def global_options() -> list[click.Option]:
         click.Option(["--trace"], is_flag=True, default=None, help="Show each driver call on stderr"),
         click.Option(
             ["--timeout"],
-            type=click.FloatRange(min=0, min_open=True),
+            type=Seconds(),
             metavar="SECONDS",
             help="How long to wait for a session's answer (default: 60)",
         ),

@@ -11,16 +11,18 @@ _SIZE = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,6})?)\s*([A-Za-z]*)")
 _UNITS = {"": 1, "b": 1}
 _UNITS |= {f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)}
 _UNITS |= {f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", 1)}
-_LARGEST = 2**64 - 1
 
 
 class Size(click.ParamType[int]):
-    """A number of bytes."""
+    """A number of bytes, up to `largest`."""
 
     name = "size"
 
+    def __init__(self, largest: int = 2**64 - 1) -> None:
+        self._largest = largest
+
     def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Bytes, from 0 to 2**64 - 1."""
+        """Bytes, from 0 to the largest."""
         if isinstance(value, int):
             return value
         match = _SIZE.fullmatch(value.strip())
@@ -35,6 +37,6 @@ class Size(click.ParamType[int]):
         size = number * _UNITS[unit]
         if size != int(size):
             self.fail(f"{value!r} is no whole number of bytes", param, ctx)
-        if size > _LARGEST:
-            self.fail(f"{value!r} is more than 2**64 - 1 bytes", param, ctx)
+        if size > self._largest:
+            self.fail(f"{value!r} is more than {self._largest} bytes", param, ctx)
         return int(size)

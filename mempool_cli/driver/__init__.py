@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
+from mempool_cli.driver.codes import Code
 from mempool_cli.driver.port import Driver
-from mempool_cli.errors import DriverError, MempoolError
+from mempool_cli.errors import DriverError, DriverWords, MempoolError
 
 if TYPE_CHECKING:
     from mempool_cli.driver.sim.profile import Profile
@@ -16,13 +17,16 @@ if TYPE_CHECKING:
 HARDWARE = "cuda"
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
-_NO_DEVICE = (100, 101)
-_INIT_HINTS = {
-    34: "the libcuda that was loaded is the toolkit's stub; put the driver's own libcuda.so.1 first",
-    802: "the system is not ready: on NVSwitch machines start nvidia-fabricmanager",
-    803: "libcuda and the kernel module have different versions; reload the module or reboot after a driver update",
-    804: "the forward-compatibility libcuda (cuda-compat) does not support this card; remove it from the library path",
-    999: "the kernel module may have failed; see dmesg for NVRM lines, and check /dev/nvidia* and nvidia-uvm",
+_INIT_HINTS: dict[int, str] = {
+    Code.CUDA_ERROR_STUB_LIBRARY: "the libcuda that was loaded is the toolkit's stub; put the driver's own"
+    " libcuda.so.1 first",
+    Code.CUDA_ERROR_SYSTEM_NOT_READY: "the system is not ready: on NVSwitch machines start nvidia-fabricmanager",
+    Code.CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: "libcuda and the kernel module have different versions; reload the module"
+    " or reboot after a driver update",
+    Code.CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE: "the forward-compatibility libcuda (cuda-compat) does not support"
+    " this card; remove it from the library path",
+    Code.CUDA_ERROR_UNKNOWN: "the kernel module may have failed; see dmesg for NVRM lines, and check /dev/nvidia* and"
+    " nvidia-uvm",
 }
 
 
@@ -73,25 +77,23 @@ def driver_source(sim: str | None) -> DriverSource:
     return DriverSource(sim, parse_spec(sim))
 
 
-def initialize(driver: Driver) -> None:
+def initialize(driver: Driver, *, simulated: bool = False) -> None:
     """cuInit, its failure told as what this machine lacks: MempoolError `no-device` or `no-driver`. One call."""
     try:
         driver.init()
     except DriverError as error:
-        words = error.words
-        visible = os.environ.get(_VISIBLE)
-        if words.code in _NO_DEVICE:
-            seen = f"; {_VISIBLE}={visible!r}" if visible is not None else ""
-            hint = f"set {_VISIBLE} to ordinals or UUIDs of this machine, or unset it" if visible is not None else None
-            raise MempoolError(
-                "no-device",
-                f"no usable CUDA device{seen}",
-                hint=hint or "check nvidia-smi; `--sim 4` tries the tool without GPUs",
-                driver=words,
-            ) from error
-        raise MempoolError(
-            "no-driver",
-            "the CUDA driver does not start",
-            hint=_INIT_HINTS.get(words.code, "check nvidia-smi and the kernel log"),
-            driver=words,
-        ) from error
+        raise _not_started(error.words, simulated=simulated) from error
+
+
+def _not_started(words: DriverWords, *, simulated: bool) -> MempoolError:
+    visible = os.environ.get(_VISIBLE)
+    if words.code not in (Code.CUDA_ERROR_NO_DEVICE, Code.CUDA_ERROR_INVALID_DEVICE):
+        hint = _INIT_HINTS.get(words.code, "check nvidia-smi and the kernel log")
+        return MempoolError("no-driver", "the CUDA driver does not start", hint=hint, driver=words)
+    seen = f"; {_VISIBLE}={visible!r}" if visible is not None else ""
+    hint = "check nvidia-smi; `--sim 4` tries the tool without GPUs"
+    if simulated:
+        hint = "this simulated machine has no device; `--sim 4` has four"
+    if visible is not None:
+        hint = f"set {_VISIBLE} to ordinals or UUIDs of this machine, or unset it"
+    return MempoolError("no-device", f"no usable CUDA device{seen}", hint=hint, driver=words)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from mempool_cli.driver.port import AccessEntry, AccessFlags, Location, LocationType, PoolProperties, driver_call
@@ -58,7 +59,9 @@ def _result(name: str, result: Any) -> str:
         return "CUDA_SUCCESS"
     if name in _POOL_RESULTS:
         return hex(result)
-    return _flags(result) if name == "mem_pool_get_access" else _value(result)
+    if name == "mem_pool_get_access":
+        return _flags(result)
+    return str(int(result)) if isinstance(result, int) else _value(result)
 
 
 def _value(value: Any) -> str:
@@ -68,6 +71,8 @@ def _value(value: Any) -> str:
         return f"{_location(value.location)} {_flags(value.flags)}"
     if isinstance(value, PoolProperties):
         return f"{_location(value.location)}, max_size {value.max_size}"
+    if isinstance(value, IntEnum):
+        return value.name
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, list | tuple):

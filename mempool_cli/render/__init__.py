@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TextIO
 from mempool_cli.errors import Problem
 from mempool_cli.model import Answer, Event
 from mempool_cli.render.document import document
-from mempool_cli.render.scope import changed
 from mempool_cli.render.stream import terminal_width, wants_colour, write_note, write_result
 from mempool_cli.render.words import visible
 
@@ -38,7 +37,7 @@ def emit(command: str, answer: Answer, *, output: Output) -> int:
     With JSON all of it goes to stdout as one document. stdout is flushed: a failure shows here and not at
     exit, as BrokenPipeError when the reader went away, else as MempoolError `output`.
     """
-    hint = "the change itself was made: look with `mempool list`" if changed(answer.result) else None
+    hint = "the change itself was made: look with `mempool list`" if answer.changed else None
     if output.format == "json":
         write_result(sys.stdout, document(command, answer), hint=hint)
         return answer.exit

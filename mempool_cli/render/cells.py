@@ -18,6 +18,7 @@ LEGEND = {
     "0xN?": "access flags that are not known here",
     "err": "the driver did not answer",
     "!": "contradiction: granted, but this device cannot reach the pool",
+    "~": "the driver did not say whether this device can reach the pool",
 }
 
 STYLES = {
@@ -45,11 +46,9 @@ _PHRASES = {
 
 
 def kind(cell: Cell) -> str:
-    """The key of LEGEND that explains this cell, apart from `!`."""
-    if cell.error is not None:
-        return "err"
+    """The key of LEGEND that explains this cell, apart from its mark."""
     if cell.access is None:
-        return "n/s"
+        return "err" if cell.error else "n/s"
     if cell.owner:
         return "own" if cell.access == "rw" else "own:"
     if cell.access == "none" and cell.capable is False:
@@ -64,7 +63,14 @@ def symbol(cell: Cell) -> str:
         key += _access(cell)
     elif key == "0xN?":
         key = _access(cell)
-    return f"{key}!" if cell.contradiction else key
+    return f"{key}{mark(cell)}"
+
+
+def mark(cell: Cell) -> str:
+    """What follows the symbol of a cell with something odd about capability: a key of LEGEND, or nothing."""
+    if cell.contradiction:
+        return "!"
+    return "~" if cell.access is not None and cell.error else ""
 
 
 def style(cell: Cell) -> str:
@@ -77,7 +83,7 @@ def phrase(cell: Cell) -> str:
     key = kind(cell)
     own = key == "own:"
     words = f"owner with {_words(_granted(cell), cell)}" if own else _words(key, cell)
-    return f"{words} but not capable" if cell.contradiction else words
+    return words + {"!": " but not capable", "~": " (capability not known)", "": ""}[mark(cell)]
 
 
 def sentence(cells: Sequence[Cell], host: Cell | None = None) -> str:

@@ -7,7 +7,7 @@ from rich.text import Text
 from mempool_cli.model import AccessChange, CurrentPool, PoolCreated, PoolDestroyed, PoolsDestroyed
 from mempool_cli.render.cells import sentence
 from mempool_cli.render.layout import line
-from mempool_cli.render.words import calls, max_size, size, threshold
+from mempool_cli.render.words import calls, max_size, threshold
 from mempool_cli.wording import device_list
 
 
@@ -60,8 +60,6 @@ def _destroyed(entry: PoolDestroyed) -> list[Text]:
         lines.append(line(f"  access would not clear: {device_list(entry.not_cleared)}"))
     if entry.left_granted:
         lines.append(line(f"  access left as it was: {device_list(entry.left_granted)}"))
-    if entry.used_bytes:
-        lines.append(line(f"  {size(entry.used_bytes)} still allocated from it stay until they are freed"))
     return lines
 
 

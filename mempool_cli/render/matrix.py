@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from rich.text import Text
 
 from mempool_cli.model import AccessMatrix, Device, Row
-from mempool_cli.render.cells import LEGEND, STYLES, kind, style, symbol
+from mempool_cli.render.cells import LEGEND, STYLES, kind, mark, style, symbol
 from mempool_cli.render.layout import Part, grid, line
 from mempool_cli.render.words import roles
 
@@ -38,7 +38,5 @@ def _cells(row: Row) -> list[Part]:
 def _legend(rows: Sequence[Row]) -> list[tuple[Part, Part]]:
     """Only the symbols that occur, in the order of LEGEND."""
     cells = [cell for row in rows for cell in (row.host, *row.cells)]
-    seen = {kind(cell) for cell in cells}
-    if any(cell.contradiction for cell in cells):
-        seen.add("!")
+    seen = {key(cell) for cell in cells for key in (kind, mark)}
     return [((key, STYLES.get(key, "")), words) for key, words in LEGEND.items() if key in seen]

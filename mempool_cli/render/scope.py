@@ -6,10 +6,8 @@ from mempool_cli.model import (
     AccessChange,
     AccessMatrix,
     Answer,
-    AnyResult,
     CurrentPool,
     DeviceList,
-    PoolCreated,
     PoolDetail,
     PoolList,
     PoolsDestroyed,
@@ -31,24 +29,17 @@ def simulated(answer: Answer) -> str | None:
     return f"SIMULATED {machine}: no hardware was asked"
 
 
-def changed(result: AnyResult | None) -> bool:
-    """Whether the driver's state was touched: not by a dry run, nor where nothing had to change."""
-    if isinstance(result, AccessChange):
-        return bool(result.granted or result.revoked) and not result.dry_run
-    return isinstance(result, PoolCreated | CurrentPool | PoolsDestroyed)
-
-
 def scope(answer: Answer) -> str | None:
     """Whose pools the result is about, a line or two, or None where that is no question (sessions, devices)."""
     where, result = answer.where, answer.result
     if where is None:
         return None
-    if changed(result):
+    if answer.changed:
         return _affects(where, held=not isinstance(result, PoolsDestroyed))
     if where.kind != "local":
-        asked = isinstance(result, AccessMatrix | PoolDetail | PoolList | AccessChange | DeviceList)
+        asked = isinstance(result, AccessMatrix | PoolDetail | PoolList | AccessChange | CurrentPool | DeviceList)
         return f"as {_host(where)} sees it; other processes have pools of their own" if asked else None
-    return FRESH if isinstance(result, AccessMatrix | PoolDetail | PoolList | AccessChange) else None
+    return FRESH if isinstance(result, AccessMatrix | PoolDetail | PoolList | AccessChange | CurrentPool) else None
 
 
 def _affects(where: Where, *, held: bool) -> str:

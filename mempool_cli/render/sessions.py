@@ -39,9 +39,8 @@ def status(result: SessionStatus) -> list[Text]:
         ("started", moment(entry.started)),
         ("ends", _end(entry)),
         ("pools", ", ".join(entry.pools) or "none created"),
+        ("blocks", _blocks(entry)),
     ]
-    if entry.kind == "session":
-        facts.append(("blocks", _blocks(entry)))
     return [line(f"{entry.kind} {entry.name} {verb} (pid {entry.pid})"), *grid(None, facts, indent="  ")]
 
 
@@ -49,14 +48,13 @@ def stopped(result: SessionStopped) -> list[Text]:
     """How a host ended, and what became of its pools."""
     entry = result.session
     who = f"{entry.kind} {entry.name} (pid {entry.pid})"
-    names = ", ".join(entry.pools)
     if result.killed:
-        lost = f"; it could not destroy its pools itself: {names}" if names else ""
+        lost = f"; it could not destroy its pools itself: {', '.join(entry.pools)}" if entry.pools else ""
         return [line(f"{who} was killed{lost}")]
-    if entry.kind == "program":
-        return [line(f"detached from {who}; it runs on, and its pools stay")]
-    gone = f"; destroyed its pools: {names}" if names else ""
-    return [line(f"{who} stopped{gone}")]
+    destroyed = [name for name in entry.pools if name not in result.not_destroyed]
+    gone = f"; destroyed its pools: {', '.join(destroyed)}" if destroyed else ""
+    left = f"; not destroyed: {', '.join(result.not_destroyed)}" if result.not_destroyed else ""
+    return [line(f"{who} stopped{gone}{left}")]
 
 
 def _driver(entry: Session) -> str:
@@ -65,7 +63,7 @@ def _driver(entry: Session) -> str:
 
 def _end(entry: Session) -> str:
     if entry.expires is None:
-        return "when the program ends" if entry.kind == "program" else "on `mempool session stop`"
+        return "on `mempool session stop`"
     after = f", after {idle(entry.idle_timeout)}" if entry.idle_timeout else ""
     return f"{moment(entry.expires)} unless used{after}, or on `mempool session stop`"
 

@@ -33,7 +33,7 @@ def devices(result: DeviceList, width: int | None) -> list[Text]:
             device.uuid,
             "yes" if device.pools_supported else "no",
             _host_pools(device),
-            ranges(device.peers),
+            _peers(device),
         )
         for device in result.devices
     ]
@@ -95,7 +95,15 @@ def _host_pools(device: DeviceDetail) -> str:
     return "numa only" if device.host_numa_pools_supported else "no"
 
 
+def _peers(device: DeviceDetail) -> str:
+    unknown = f"; not known: {ranges(device.peers_unknown)}" if device.peers_unknown else ""
+    return f"{ranges(device.peers)}{unknown}"
+
+
 def _value(attribute: Attribute) -> str:
+    if attribute.value is None:
+        words = attribute.error.driver if attribute.error else None
+        return f"{words.call} = {words.name} ({words.code})" if words else "-"
     if attribute.name.startswith("reuse_"):
         return {0: "off", 1: "on"}.get(attribute.value, str(attribute.value))
     if attribute.name == "release_threshold":

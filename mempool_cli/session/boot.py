@@ -82,6 +82,7 @@ def boot(
 
 def _undo(place: Place, lock: Lock) -> None:
     place.clear()
+    place.clear_log()
     lock.unlink()
 
 

@@ -88,7 +88,7 @@ def busy(place: Place) -> MempoolError:
 class SessionRunner:
     """A `requests.Runner` for the host at `place`. Connects anew for each request: nothing is held between.
 
-    With `boot` it starts a host when none lives any more. `started` is the host that it started.
+    With `boot`, a request starts a host when none lives.
     """
 
     def __init__(
@@ -106,11 +106,10 @@ class SessionRunner:
         self._boot = boot
         self._report_death = report_death
         self._untold: HostState | None = None
-        self.started: HostState | None = None
 
     def greet(self) -> bool:
-        """Whether a host lives that can answer here, one started if need be; MempoolError when it is no use."""
-        connection = self._connect()
+        """Whether a host lives that can answer here; MempoolError when it is no use."""
+        connection = self._connect(None)
         if connection is None:
             return False
         with connection:
@@ -119,11 +118,12 @@ class SessionRunner:
     def run(self, request: AnyRequest, on_event: OnEvent, *, trace: bool = False) -> Answer:
         """Runs one request in the host.
 
-        MempoolError when there is no answer: `no-session`, `session-died`, `session-busy`, `outcome-unknown`,
-        `other-version`, `other-driver`, `other-environment`, `bad-request`.
+        MempoolError when there is no answer: `usage` for a word that is no text, `bad-request` for one that is too
+        long, `no-session`, `session-died`, `session-busy`, `outcome-unknown`, `other-version`, `other-driver`,
+        `other-environment`, and what `boot` raises.
         """
         line = _encoded(request, trace=trace)
-        connection = self._connect()
+        connection = self._connect(self._boot)
         if connection is None:
             raise MempoolError("no-session", f"session {self._place.name} has ended", hint="`mempool session list`")
         with connection, Watch(self._place.lock) as watch:
@@ -138,17 +138,17 @@ class SessionRunner:
     def close(self) -> None:
         """Nothing: no connection is kept."""
 
-    def _connect(self) -> Connection | None:
+    def _connect(self, boot: Boot | None) -> Connection | None:
         """A connection to the right host; None when none lives and none is to be started."""
         while True:
             # From now on, not from before a start: that has a limit of its own.
             deadline = time.monotonic() + self._timeout
             reached = reach(self._place, deadline, report_death=self._report_death)
             if isinstance(reached, Lock):
-                if self._boot is None:
+                if boot is None:
                     reached.release()
                     return None
-                self.started = self._untold = self._boot(self._place, reached)
+                self._untold = boot(self._place, reached)
                 continue
             connection, state = reached
             try:
@@ -208,7 +208,7 @@ def _encoded(request: AnyRequest, *, trace: bool) -> bytes:
     try:
         line = protocol.encode(run)
     except UnicodeEncodeError as error:
-        raise MempoolError("bad-request", f"a word of the request is not UTF-8: {error.object!r}") from error
+        raise MempoolError("usage", f"a word of the request is not UTF-8: {error.object!r}") from error
     if len(line) > protocol.MAX_REQUEST_BYTES:
         raise MempoolError("bad-request", f"the request has {len(line)} bytes; at most {protocol.MAX_REQUEST_BYTES}")
     return line

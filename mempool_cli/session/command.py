@@ -13,6 +13,7 @@ from mempool_cli.errors import MempoolError
 from mempool_cli.model import Event
 from mempool_cli.requests import OnEvent
 from mempool_cli.session import lifecycle
+from mempool_cli.session.directory import RUNTIME_DIR, chosen_directory
 
 _PASSED_ON = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
@@ -57,10 +58,14 @@ def _stop(name: str, source: DriverSource, status: int, on_event: OnEvent) -> in
     else:
         for notice in stopped.warnings:
             on_event(Event("status", notice.message))
+        problem = stopped.problem
+        if problem and status == 0:
+            raise MempoolError(problem.code, problem.message, hint=problem.hint, driver=problem.driver)
     return status
 
 
 def _environment(name: str, source: DriverSource) -> Mapping[str, str]:
+    """The command's: it finds the session and no other, also after a change of directory."""
     environment = {**os.environ, "MEMPOOL_SESSION": name}
     for variable in ("MEMPOOL_NO_SESSION", "MEMPOOL_SIM"):
         environment.pop(variable, None)
@@ -69,6 +74,8 @@ def _environment(name: str, source: DriverSource) -> Mapping[str, str]:
         if "/" in machine or machine.endswith(".toml"):
             machine = str(Path(machine).absolute())
         environment["MEMPOOL_SIM"] = ",".join((machine, *faults))
+    if environment.get(RUNTIME_DIR):
+        environment[RUNTIME_DIR] = str(chosen_directory())
     return environment
 
 

@@ -14,11 +14,14 @@ def check_same(state: HostState, source: DriverSource) -> None:
     if (state.version, state.messages) != (__version__, protocol.messages_digest()):
         raise other_version(f"{state.kind} {state.name}", state.version, __version__)
     if state.driver != source.digest:
-        changed = ": the file has changed since" if state.sim == source.sim else f", not {source.sim!r}"
+        other, hint = f"{state.sim!r}, not {source.sim!r}", f"`--sim {state.sim}`, "
+        if state.sim == source.sim:
+            other = f"another machine under the same SPEC {state.sim!r}: another file, or this one before a change"
+            hint = ""
         raise MempoolError(
             "other-driver",
-            f"{state.kind} {state.name} simulates {state.sim!r}{changed}",
-            hint=f"`--sim {state.sim}`, another name with `--session NAME`, or `mempool session stop` first",
+            f"{state.kind} {state.name} simulates {other}",
+            hint=f"{hint}another name with `--session NAME`, or `mempool session stop` first",
         )
 
 

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from mempool_cli.errors import MempoolError
+from mempool_cli.names import NAME
 
+RUNTIME_DIR = "MEMPOOL_RUNTIME_DIR"
 SOCKET_PATH_BYTES = 107
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _PREFIX = {True: "sim-", False: "gpu-"}
 
 
 def check_name(name: str) -> str:
     """The name of a session, if it is one; MempoolError `bad-name` otherwise."""
-    if _NAME.fullmatch(name):
+    if NAME.fullmatch(name):
         return name
     raise MempoolError(
         "bad-name",
@@ -31,7 +31,7 @@ def check_name(name: str) -> str:
 
 def chosen_directory() -> Path:
     """MEMPOOL_RUNTIME_DIR, else /tmp/mempool-UID: the same for a login, cron and Slurm, whatever TMPDIR is there."""
-    return Path(os.environ.get("MEMPOOL_RUNTIME_DIR") or f"/tmp/mempool-{os.geteuid()}").absolute()  # noqa: S108
+    return Path(os.environ.get(RUNTIME_DIR) or f"/tmp/mempool-{os.geteuid()}").absolute()  # noqa: S108
 
 
 def runtime_directory(*, create: bool) -> Path | None:
@@ -89,7 +89,7 @@ def _unusable(directory: Path, why: str) -> MempoolError:
     return MempoolError(
         "runtime-directory",
         f"{directory}: {why}",
-        hint="set MEMPOOL_RUNTIME_DIR to a directory of your own that only you can write to",
+        hint=f"set {RUNTIME_DIR} to a directory of your own that only you can write to",
     )
 
 
@@ -140,11 +140,14 @@ class Place:
         return self._file("mps")
 
     def clear(self) -> None:
-        """Removes what a host leaves, but not its lock; a log stays where something is in it."""
+        """Removes what a host leaves, but not its lock and its log."""
         for path in (self.socket, self.new_journal, self.journal):
             path.unlink(missing_ok=True)
         with suppress(OSError):
             self.mps.rmdir()
+
+    def clear_log(self) -> None:
+        """Removes the log of a host that has nothing more to say, unless something is in it."""
         with suppress(FileNotFoundError):
             if self.log.stat().st_size == 0:
                 self.log.unlink()

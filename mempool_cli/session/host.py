@@ -25,6 +25,8 @@ from mempool_cli.session.plan import Plan
 from mempool_cli.session.protocol import HostState, Refused
 from mempool_cli.session.server import Server
 
+FIRST_USE_SECONDS = 5.0
+
 _BACKLOG = 128
 _MPS = "CUDA_MPS_PIPE_DIRECTORY"
 
@@ -49,8 +51,8 @@ class _Files:
 def main(plan_fd: int) -> int:
     """Becomes the session that the plan describes: the process's exit status, 0 after a clean end.
 
-    Tells the starter through the `ready` pipe that it serves, or why it cannot. The caller has made standard
-    error the session's log.
+    Tells the starter through the `ready` pipe that it serves, or why it cannot; what nobody foresaw is raised, for
+    the log, whose last line the starter reads. The caller has made standard error the session's log.
     """
     with os.fdopen(plan_fd, "rb") as file:
         plan = Plan.decode(file.read())
@@ -77,6 +79,7 @@ def main(plan_fd: int) -> int:
     except MempoolError as error:
         _tell(plan.ready, Refused(error.problem))
         return error.problem.exit
+    place.clear_log()
     # The starter has let go of the lock long ago: it is ours alone.
     place.lock.unlink(missing_ok=True)
     return 0
@@ -95,7 +98,6 @@ def serve_in_foreground(
             faulthandler.disable()
             if handled:
                 faulthandler.enable()
-    place.clear()
 
 
 def serve(
@@ -109,49 +111,54 @@ def serve(
 ) -> None:
     """Serves as the session at `place`, whose lock the caller holds, until a clean end.
 
-    SIGINT, SIGTERM and SIGHUP are clean ends; `announce` is called when it listens. Raises MempoolError when it
-    cannot begin; nothing is left behind then. Any other exception leaves the journal to tell of it.
+    SIGINT, SIGTERM and SIGHUP are clean ends; `announce` is called when it listens. What is raised before it
+    serves, by `announce` too, leaves nothing but the log; after that, the journal is left to tell of it.
     """
     here = Environment.current()
-    lease = Lease("session", place.name, idle_timeout)
+    lease = Lease("session", place.name, idle_timeout, first_use=FIRST_USE_SECONDS if provisional else None)
     runner = LocalRunner(source, lease.where)
     with ExitStack() as stack:
-        stack.enter_context(_without_mps(place.mps))
         try:
+            stack.enter_context(_without_mps(place.mps))
             _load(source, runner, provisional=provisional)
             listener = stack.enter_context(_listen(place))
-        except BaseException:
-            place.clear()
-            raise
-        server = stack.enter_context(
-            closing(
-                Server(
-                    listener,
-                    runner,
-                    lease,
-                    _Files(place),
-                    driver=source.digest,
-                    sim=source.sim,
-                    here=here,
-                    provisional=provisional,
+            server = stack.enter_context(
+                closing(
+                    Server(
+                        listener,
+                        runner,
+                        lease,
+                        _Files(place),
+                        driver=source.digest,
+                        sim=source.sim,
+                        here=here,
+                        provisional=provisional,
+                    )
                 )
             )
-        )
-        if lifeline is not None:
-            server.stop_at_end_of(lifeline)
-        stack.enter_context(_stopped_by_signals(server))
-        journal.write(place, server.state())
-        announce(server.state())
+            if lifeline is not None:
+                server.stop_at_end_of(lifeline)
+            stack.enter_context(_stopped_by_signals(server))
+            journal.write(place, server.state())
+            announce(server.state())
+        except BaseException:
+            # It has made nothing yet: no death to tell of.
+            place.clear()
+            raise
         server.serve()
         _log(server.problems)
-    place.clear()
+        # While signals still mean a clean end.
+        place.clear()
 
 
 @contextmanager
 def _private_log(place: Place) -> Iterator[TextIO]:
     fd = os.open(place.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "w") as log:
-        yield log
+    try:
+        with os.fdopen(fd, "w") as log:
+            yield log
+    finally:
+        place.clear_log()
 
 
 def _load(source: DriverSource, runner: LocalRunner, *, provisional: bool) -> None:

@@ -44,7 +44,10 @@ def death(place: Place) -> MempoolError | None:
     state = read(place.journal)
     words = last_words(place.log)
     with suppress(FileNotFoundError):
-        place.log.replace(place.crash) if words else place.log.unlink()
+        if words:
+            place.log.replace(place.crash)
+        else:
+            place.log.unlink()
     place.clear()
     who = f"session {place.name} (pid {state.pid})" if state else f"session {place.name}"
     hint = "the next command starts afresh" + (f"; its last words are in {place.crash}" if words else "")

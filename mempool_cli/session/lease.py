@@ -11,25 +11,37 @@ from mempool_cli.model import Where
 
 
 class Lease:
-    """The name of this process as a host, and its end. `idle_timeout` in seconds; 0: never ends by itself."""
+    """The name of this process as a host, and its end. `idle_timeout` in seconds; 0: never ends by itself.
 
-    def __init__(self, kind: Literal["session", "program"], name: str, idle_timeout: int) -> None:
+    `first_use`: seconds in which it must be used for the first time. A host that was started for a request whose
+    client then goes away would otherwise wait for as long as one that holds something.
+    """
+
+    def __init__(
+        self, kind: Literal["session", "program"], name: str, idle_timeout: int, *, first_use: float | None = None
+    ) -> None:
         self.kind = kind
         self.name = name
         self.pid = os.getpid()
         self.idle_timeout = idle_timeout
         self.started = _utc(0)
-        self._used = time.monotonic()
+        self._limit = idle_timeout if first_use is None else first_use
+        self._since = time.monotonic()
+
+    def begin(self) -> None:
+        """The host can be used from this moment."""
+        self._since = time.monotonic()
 
     def touch(self) -> None:
         """The host is used at this moment."""
-        self._used = time.monotonic()
+        self._limit = self.idle_timeout
+        self._since = time.monotonic()
 
     def left(self) -> float | None:
         """Seconds until the end, at least 0; None when there is no end."""
-        if not self.idle_timeout:
+        if not self._limit:
             return None
-        return max(0.0, self._used + self.idle_timeout - time.monotonic())
+        return max(0.0, self._since + self._limit - time.monotonic())
 
     def expires(self) -> str | None:
         """When the host ends unless it is used, ISO 8601 in UTC; None when it does not."""

@@ -11,15 +11,13 @@ from functools import partial
 from mempool_cli.driver import DriverSource
 from mempool_cli.errors import MempoolError
 from mempool_cli.model import Notice, Session, SessionList, SessionStatus, SessionStopped
-from mempool_cli.session import directory, journal, protocol
+from mempool_cli.session import IDLE_SECONDS, directory, journal, protocol
 from mempool_cli.session.client import ANSWER_SECONDS, SessionRunner, reach
 from mempool_cli.session.compatible import check_same
 from mempool_cli.session.connection import AbsentError, Connection, EndedError
 from mempool_cli.session.directory import Place
 from mempool_cli.session.lock import Lock, Watch, held
 from mempool_cli.session.protocol import HostState, Stopped
-
-IDLE_SECONDS = 1800
 
 _LIST_SECONDS = 1.0
 
@@ -42,10 +40,10 @@ def find(
 def open_or_start(
     name: str, source: DriverSource, *, idle_timeout: int = IDLE_SECONDS, timeout: float | None = None
 ) -> SessionRunner:
-    """A runner for the host of this name, started when none lives.
+    """A runner for the host of this name, which the first request starts when none lives.
 
-    A session that was started so ends again when the first request in it fails; when it stays, an event says
-    that it was started. MempoolError as `find` and `start`.
+    A session that was started so ends again when that request fails and changes nothing, or never comes; when it
+    stays, an event says that it was started. MempoolError as `find`, and of its `run` also as `start`.
     """
     place = directory.made_place(name, simulated=source.sim is not None)
     boot = partial(_boot, source=source, idle_timeout=idle_timeout, provisional=True)
@@ -120,7 +118,7 @@ def status(name: str, *, simulated: bool, timeout: float | None = None) -> Sessi
 
 
 def stop(name: str, *, simulated: bool, kill: bool = False, timeout: float | None = None) -> SessionStopped:
-    """Ends the host of this name, and returns when its process is gone; what would not clear is in the warnings.
+    """Ends the host of this name, and returns when its process is gone; what went wrong is in the result.
 
     `kill`: by SIGKILL, for one that does not answer; its pools are lost without cleanup. MempoolError
     `no-session`; `session-stop` when it does not end; `session-died` when it had died before.
@@ -138,7 +136,7 @@ def stop(name: str, *, simulated: bool, kill: bool = False, timeout: float | Non
             raise _not_stopped(state)
     assert isinstance(reply, Stopped)
     _reap(state)
-    return SessionStopped(session=reply.state.session(), warnings=reply.notices)
+    return SessionStopped(session=reply.state.session(), not_destroyed=reply.not_destroyed, warnings=reply.notices)
 
 
 def list_sessions(*, simulated: bool) -> SessionList:
@@ -217,8 +215,6 @@ def _kill(name: str, simulated: bool, deadline: float) -> SessionStopped:
         # Raises what became of it; or it is only starting, and answers soon.
         connection, state = _reach_living(name, simulated, deadline)
         connection.close()
-    if state.kind == "program":
-        raise MempoolError("session-stop", f"{name} is a program (pid {state.pid}), not ours to kill")
     with Watch(place.lock) as watch:
         _send_kill(state, place)
         if not watch.free(deadline):
@@ -231,6 +227,7 @@ def _kill(name: str, simulated: bool, deadline: float) -> SessionStopped:
     lock = Lock.take(place.lock)
     if lock:
         place.clear()
+        place.clear_log()
         lock.release()
     return SessionStopped(session=state.session(), killed=True)
 
@@ -249,10 +246,9 @@ def _send_kill(state: HostState, place: Place) -> None:
 
 
 def _reap(state: HostState) -> None:
-    if state.kind == "session":
-        from mempool_cli.session.boot import reap
+    from mempool_cli.session.boot import reap
 
-        reap(state.pid)
+    reap(state.pid)
 
 
 def _look(place: Place, written: HostState) -> HostState | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
 from mempool_cli.driver import DriverSource
+from mempool_cli.session import MAX_IDLE_SECONDS
 from mempool_cli.session.directory import Place
 
 
@@ -16,7 +18,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     directory: str
     name: str
     source: str
-    idle_timeout: int
+    idle_timeout: Annotated[int, msgspec.Meta(ge=0, le=MAX_IDLE_SECONDS)]
     provisional: bool
     lock: int
     ready: int

@@ -82,10 +82,11 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True, tag="state"):
 
 
 class Stopped(msgspec.Struct, frozen=True, kw_only=True, tag="stopped"):
-    """The host as it was, and what would not clear at its end. Frozen."""
+    """The host as it was, what went wrong at its end, and its pools that were not destroyed. Frozen."""
 
     state: HostState
     notices: tuple[Notice, ...] = ()
+    not_destroyed: tuple[str, ...] = ()
 
 
 class Refused(msgspec.Struct, frozen=True, tag="error"):

@@ -26,6 +26,10 @@ from mempool_cli.session.lease import Lease
 from mempool_cli.session.peer import Peer, TooLongError
 from mempool_cli.session.protocol import Answered, Happened, Head, HostState, Refused, Stopped
 
+_AGAIN_SECONDS = 0.1
+# More would be too much for epoll_wait, which takes milliseconds in 32 bits.
+_WAIT_SECONDS = 86400.0
+
 
 class HostRunner(Runner, Protocol):
     """A runner that holds pools."""
@@ -51,7 +55,7 @@ class Server:
     """Serves `listener` with `runner` until a client, the lease or `request_stop` ends it.
 
     `driver` is the digest of the runner's driver source and `sim` its SPEC. `provisional`: it was started for one
-    request, and ends again when that fails. Close it also when it never served.
+    request, and ends again when that fails and changes nothing. Close it also when it never served.
     """
 
     def __init__(
@@ -79,6 +83,7 @@ class Server:
         self._peers: set[Peer] = set()
         self._stopping = False
         self._ended = False
+        self._accepts_at: float | None = None
         self.problems: tuple[Problem, ...] = ()
         self._wake_out, self.wake_fd = os.pipe()
         os.set_blocking(self._wake_out, False)
@@ -119,13 +124,14 @@ class Server:
 
     def serve(self) -> None:
         """Returns when it has ended: pools given up, `withdraw` called, replies sent. `problems`: what stayed."""
-        self._lease.touch()
+        self._lease.begin()
         while not self._ended:
             for key, _ in self._selector.select(self._patience()):
                 key.data()
                 if self._ended:
                     return
             self._drop_late()
+            self._accept_again()
             if self._stopping or self._unused():
                 self._end()
                 self._part()
@@ -139,13 +145,15 @@ class Server:
         os.close(self._wake_out)
         os.close(self.wake_fd)
 
-    def _patience(self) -> float | None:
+    def _patience(self) -> float:
         now = time.monotonic()
-        limits = [peer.deadline() - now for peer in self._peers]
+        limits = [_WAIT_SECONDS, *(peer.deadline() - now for peer in self._peers)]
         left = self._lease.left()
         if left is not None and not self._peers:
             limits.append(left)
-        return max(0.0, min(limits)) if limits else None
+        if self._accepts_at is not None:
+            limits.append(self._accepts_at - now)
+        return max(0.0, min(limits))
 
     def _unused(self) -> bool:
         # A client that was greeted is going to ask: no end while one is connected.
@@ -170,12 +178,29 @@ class Server:
                 connection, _ = self._listener.accept()
             except BlockingIOError:
                 return
+            except OSError:
+                self._accept_later()
+                return
             if peer_uid(connection) != os.geteuid():
                 connection.close()
                 continue
             peer = Peer(connection)
             self._peers.add(peer)
             self._on_readable(connection.fileno(), partial(self._attend, peer))
+
+    def _accept_later(self) -> None:
+        """No descriptor or no memory is left, or that client has gone: the clients that wait stay in the queue.
+
+        A while later and not when one of ours goes: what is missing may be held by someone else.
+        """
+        if self._accepts_at is None:
+            self._selector.unregister(self._listener)
+        self._accepts_at = time.monotonic() + _AGAIN_SECONDS
+
+    def _accept_again(self) -> None:
+        if self._accepts_at is not None and self._accepts_at <= time.monotonic():
+            self._accepts_at = None
+            self._on_readable(self._listener.fileno(), self._accept)
 
     def _on_readable(self, fd: int, call: Callable[[], None]) -> None:
         self._selector.register(fd, selectors.EVENT_READ, call)
@@ -269,9 +294,9 @@ class Server:
             self._hooks.changed(self.state())
 
     def _weigh(self, answer: Answer) -> None:
-        """A host that was started for one request ends again when that failed; once one worked, it stays."""
+        """A host that was started for one request ends again when that failed and left nothing to hold."""
         if self._provisional:
-            self._failed = answer.problem is not None and not self._pools
+            self._failed = answer.problem is not None and not (answer.changed or self._pools)
             self._provisional = self._failed
 
     def _end(self) -> Stopped:
@@ -279,7 +304,8 @@ class Server:
         state = self.state()
         self.problems = self._runner.close()
         self._hooks.withdraw()
-        return Stopped(state=state, notices=tuple(Notice(each.code, each.message) for each in self.problems))
+        notices = tuple(Notice(each.code, each.message) for each in self.problems)
+        return Stopped(state=state, notices=notices, not_destroyed=self._runner.pool_names())
 
     def _part(self, told: Peer | None = None) -> None:
         """Sends what is still to go, and to clients that wait for an answer, all but `told`, that none will come."""

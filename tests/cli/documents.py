@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from mempool_cli.errors import EXIT_STATUS
+from mempool_cli.exit_status import EXIT_STATUS
 
 from .conftest import Done
 

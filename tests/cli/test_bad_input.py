@@ -144,7 +144,7 @@ def test_specs_that_name_no_machine(mempool: Mempool, spec: str, message: str, h
 
 def test_a_machine_without_devices(mempool: Mempool) -> None:
     done = mempool("--sim", "0", "probe")
-    assert (done.status, done.out, done.err.splitlines()[:2]) == (
+    assert (done.status, done.out, done.err.splitlines()[1:3]) == (
         3,
         "",
         ["error: no usable CUDA device [no-device]", "  driver: cuInit = CUDA_ERROR_NO_DEVICE (100)"],
@@ -254,7 +254,17 @@ def test_files_that_cannot_be_read(mempool: Mempool, tmp_path: Path) -> None:
         (["--sim", "4", "destroy"], "Missing argument 'POOL...'.", "mempool destroy"),
         (
             ["--sim", "4", "probe", "--timeout", "0"],
-            "Invalid value for '--timeout': 0.0 is not in the range x>0.",
+            "Invalid value for '--timeout': '0' is no time; write seconds, up to 86400",
+            "mempool probe",
+        ),
+        (
+            ["--sim", "4", "probe", "--timeout", "nan"],
+            "Invalid value for '--timeout': 'nan' is no time; write seconds, up to 86400",
+            "mempool probe",
+        ),
+        (
+            ["--sim", "4", "probe", "--timeout", "1e300"],
+            "Invalid value for '--timeout': '1e300' is no time; write seconds, up to 86400",
             "mempool probe",
         ),
         (

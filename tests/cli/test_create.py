@@ -46,7 +46,7 @@ def test_all_that_can_be_chosen(mempool: Mempool) -> None:
         "cuMemPoolCreate(device 1, max_size 1073741824) = 0x550000000000",
     ]
     assert calls(done.err, "cuMemPoolSetAttribute") == [
-        "cuMemPoolSetAttribute(0x550000000000, 4, 67108864) = CUDA_SUCCESS"
+        "cuMemPoolSetAttribute(0x550000000000, RELEASE_THRESHOLD, 67108864) = CUDA_SUCCESS"
     ]
     assert len(calls(done.err, "cuMemPoolSetAccess")) == 1
     assert "train      created          1   0 B   0 B       64 MiB     1 GiB\n" in mempool("--sim", "4", "list").out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from .conftest import Mempool
-from .machines import ENDED, HELD, SEEN, calls, label
+from .machines import FRESH, HELD, SEEN, calls, label
 
 NOBODY = "error: no simulated session 'default' runs [no-session]\n"
 
@@ -46,7 +46,7 @@ def test_back_to_the_default_pool_and_once_more(mempool: Mempool) -> None:
         label("2") + "device 0 now allocates from pool default:0, before from pool-1\n" + HELD
     )
     assert mempool("--sim", "2", "set-current", "default:0").out == (
-        label("2") + "device 0 allocates from pool default:0, as before\n" + HELD
+        label("2") + "device 0 allocates from pool default:0, as before\n" + SEEN
     )
 
 
@@ -77,6 +77,6 @@ def test_alone_it_is_gone_with_the_command(mempool: Mempool) -> None:
     assert (done.status, done.err.splitlines(keepends=True)[0]) == (5, NOBODY)
     assert mempool("--sim", "2", "--no-session", "set-current", "0") == (
         0,
-        label("2") + "device 0 allocates from pool default:0, as before\n" + ENDED,
+        label("2") + "device 0 allocates from pool default:0, as before\n" + FRESH,
         "",
     )

@@ -14,6 +14,7 @@ from mempool_cli.model import AccessChange, PoolCreated
 from mempool_cli.requests import Create, Destroy, Grant, Revoke, SetCurrent
 
 from .conftest import Mempool
+from .documents import document
 from .machines import (
     AFFECTED,
     FOUR,
@@ -284,7 +285,7 @@ def test_a_pool_that_cannot_be_destroyed_is_named_and_so_are_those_that_were(mem
         label(spec) + "destroyed pool a (access of device 1 cleared first)\n" + AFFECTED,
         "error: pool b was not destroyed (1 of 3 were) [driver-refused]\n"
         "  driver: cuMemPoolDestroy = CUDA_ERROR_UNKNOWN (999)\n"
-        "  try: its peers have lost access all the same: see `mempool probe`\n",
+        "  try: device 1 lost access to it all the same\n",
     )
     assert mempool("--sim", spec, "probe", "b", "c").out.splitlines()[2:4] == [
         "b     created  0   owner 0; none 1-3",
@@ -314,16 +315,86 @@ def test_a_refused_current_pool(mempool: Mempool, tmp_path: Path) -> None:
 
 def test_an_attribute_that_is_refused_is_not_known(mempool: Mempool, tmp_path: Path) -> None:
     spec = machine(tmp_path, FOUR, failure("cuMemPoolGetAttribute", device=1))
-    assert mempool("--sim", spec, "list").out.splitlines()[1:4] == [
+    done = mempool("--sim", spec, "list")
+    assert done.out.splitlines()[1:4] == [
         "pool       kind             on  used  reserved  threshold  max size",
         "default:0  default,current  0   0 B   0 B       0 B        -",
         "default:1  default,current  1   -     -         -          -",
     ]
+    words = "  driver: cuMemPoolGetAttribute = CUDA_ERROR_UNKNOWN (999)\n"
+    unread = "error: the attributes of 1 of 4 pools could not be read [unreadable-attributes]\n"
+    assert (done.status, done.err) == (4, unread + words)
     done = mempool("--sim", spec, "show", "1")
-    assert (done.status, done.err.splitlines()[1]) == (
+    assert "release_threshold                  cuMemPoolGetAttribute = CUDA_ERROR_UNKNOWN (999)\n" in done.out
+    unread = "error: 8 of 8 attributes could not be read [unreadable-attributes]\n"
+    assert (done.status, done.err) == (4, unread + words)
+
+
+def test_a_default_pool_that_is_refused_hides_no_other(mempool: Mempool, tmp_path: Path) -> None:
+    spec = machine(tmp_path, FOUR, failure("cuDeviceGetDefaultMemPool", "CUDA_ERROR_NOT_SUPPORTED", device=2))
+    done = mempool("--sim", spec, "probe", "--matrix")
+    assert done.out.splitlines()[1:6] == [
+        "pool       kind             on  host  0    1    2    3",
+        "default:0  default,current  0   -     own  -    -    -",
+        "default:1  default,current  1   -     -    own  -    -",
+        "default:2  default          2   err   err  err  err  err",
+        "default:3  default,current  3   -     -    -    -    own",
+    ]
+    assert (done.status, done.err.splitlines()[0]) == (
         4,
-        "error: the driver refused cuMemPoolGetAttribute [driver-refused]",
+        "error: 5 of 20 cells could not be read [unreadable-cells]",
     )
+    assert mempool("--sim", spec, "list").status == 4
+    done = mempool("--sim", spec, "grant", "2", "--to", "1")
+    assert (
+        "error: there is no reaching pool 2: the driver refused cuDeviceGetDefaultMemPool [driver-refused]" in done.err
+    )
+    assert mempool("--sim", spec, "grant", "0", "--to", "2").status == 0
+
+
+def test_a_pair_that_is_not_answered_hides_no_other(mempool: Mempool, tmp_path: Path) -> None:
+    spec = machine(tmp_path, FOUR, failure("cuDeviceCanAccessPeer", device=2))
+    done = mempool("--sim", spec, "devices")
+    assert [line.rpartition("  ")[2] for line in done.out.splitlines()[2:6]] == [
+        "1, 3; not known: 2",
+        "0, 3; not known: 2",
+        "-; not known: 0-1, 3",
+        "0-1; not known: 2",
+    ]
+    assert (done.status, done.err) == (4, "error: the driver did not answer for 6 of 12 pairs [unreadable-cells]\n")
+
+
+def test_a_capability_that_is_not_known_is_no_grant(mempool: Mempool, tmp_path: Path) -> None:
+    spec = machine(tmp_path, FOUR, failure("cuDeviceCanAccessPeer", device=2))
+    done = mempool("--sim", spec, "grant", "0", "--to", "1", "2")
+    assert (done.status, done.err) == (
+        4,
+        label(spec) + "error: pool default:0: the driver does not say whether device 2 can reach device 0"
+        " [unreadable-cells]\n  driver: cuDeviceCanAccessPeer = CUDA_ERROR_UNKNOWN (999)\n",
+    )
+    assert mempool("--sim", spec, "session", "start").status == 0
+    forced = mempool("--sim", spec, "--format", "json", "grant", "0", "--to", "2", "--force")
+    assert document(forced)["data"]["granted"] == [2]
+    assert "RW~" in mempool("--sim", spec, "probe", "0", "--matrix").out
+    assert "RW (capability not known) 2" in mempool("--sim", spec, "probe", "0").out
+    cell = document(mempool("--sim", spec, "--format", "json", "probe", "0"))["data"]["rows"][0]["cells"][2]
+    assert (cell["access"], cell["capable"], cell["error"]["driver"]["call"]) == ("rw", None, "cuDeviceCanAccessPeer")
+
+
+def test_a_refused_call_is_not_credited_with_what_was_there(mempool: Mempool, tmp_path: Path) -> None:
+    spec = machine(
+        tmp_path,
+        FOUR,
+        failure("cuMemPoolSetAccess", after=1),
+        failure("cuMemPoolGetAccess", device=2, after=2, times=1),
+    )
+    assert mempool("--sim", spec, "grant", "0", "--to", "2").status == 0
+    done = mempool("--sim", spec, "grant", "0", "--to", "2")
+    assert (done.status, done.err.splitlines()[0]) == (
+        4,
+        "error: pool default:0: the driver refused the change, 0 of 1 applied [driver-refused]",
+    )
+    assert "nothing changed" in done.out
 
 
 @pytest.mark.parametrize("command", [["devices"], ["list"], ["probe"], ["show", "0"], ["grant", "0", "--to", "1"]])
@@ -341,7 +412,7 @@ def test_a_question_about_devices_that_is_refused(mempool: Mempool, tmp_path: Pa
 @pytest.mark.parametrize(
     ("code", "status", "message", "hint"),
     [
-        ("CUDA_ERROR_NO_DEVICE", 3, "no usable CUDA device [no-device]", "check nvidia-smi"),
+        ("CUDA_ERROR_NO_DEVICE", 3, "no usable CUDA device [no-device]", "has no device"),
         ("CUDA_ERROR_SYSTEM_NOT_READY", 3, "the CUDA driver does not start [no-driver]", "nvidia-fabricmanager"),
         ("CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", 3, "the CUDA driver does not start [no-driver]", "different versions"),
     ],
@@ -353,7 +424,7 @@ def test_a_driver_that_does_not_start(
     for command in (["probe"], ["create", "0"], ["session", "start"]):
         done = mempool("--sim", spec, *command)
         assert (done.status, done.out) == (status, "")
-        assert done.err.startswith(f"error: {message}\n  driver: cuInit = {code} (")
+        assert f"error: {message}\n  driver: cuInit = {code} (" in done.err
         assert hint in done.err.splitlines()[-1]
 
 

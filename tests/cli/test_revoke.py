@@ -106,9 +106,16 @@ def test_a_dry_run_changes_nothing(mempool: Mempool) -> None:
     )
 
 
-@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
-def test_without_a_session_there_is_nothing_to_revoke(mempool: Mempool, dry: list[str]) -> None:
-    assert mempool("--sim", "4", "revoke", "0", "--from", "1", *dry) == (5, "", NO_SESSION)
+def test_without_a_session_there_is_nothing_to_revoke(mempool: Mempool) -> None:
+    assert mempool("--sim", "4", "revoke", "0", "--from", "1") == (5, "", NO_SESSION)
+    assert mempool("--sim", "4", "session", "list").out == "no session runs\n"
+
+
+def test_a_dry_run_needs_no_session_and_starts_none(mempool: Mempool) -> None:
+    done = mempool("--sim", "4", "revoke", "0", "--from", "1", "--dry-run")
+    assert done.status == 0
+    assert "pool default:0: nothing to do (dry run, no call made)\nalready so: device 1\n" in done.out
+    assert "this process has just started" in done.out
     assert mempool("--sim", "4", "session", "list").out == "no session runs\n"
 
 

@@ -39,6 +39,17 @@ def wait(pidfd: int) -> None:
     os.close(pidfd)
 
 
+@pytest.mark.parametrize("seconds", ["-1", "31536001", "99999999999999"])
+def test_an_idle_time_that_is_none(mempool: Mempool, runtime: Path, seconds: str) -> None:
+    assert mempool("--sim", "4", "session", "start", "--idle-timeout", seconds) == (
+        2,
+        "",
+        f"error: Invalid value for '--idle-timeout': {seconds} is not in the range 0<=x<=31536000. [usage]\n"
+        "  try: see `mempool session start --help`\n",
+    )
+    assert list(runtime.iterdir()) == []
+
+
 def test_start_status_list_stop(mempool: Mempool, runtime: Path) -> None:
     facts = (
         f"  version  {__version__}\n  driver   SIMULATED machine 4\n  started  TIME\n"
@@ -156,6 +167,41 @@ def test_another_machine_under_the_same_name_is_refused(mempool: Mempool) -> Non
     assert mempool("--sim", "04", "create", "0", "-q").out == "pool-2\n"
 
 
+@pytest.mark.parametrize("command", ["start", "stop", "status", "list"])
+def test_a_machine_that_is_none_is_about_no_session(mempool: Mempool, command: str) -> None:
+    mempool("--sim", "4", "session", "start")
+    assert mempool("--sim", "garbage", "session", command).status == 2
+    assert mempool("--sim", "4", "session", "status").status == 0
+    assert mempool("--sim", "8", "session", "stop").status == 0
+
+
+def test_a_failure_that_left_a_grant_leaves_the_session(mempool: Mempool, tmp_path: Path) -> None:
+    """Device 1 has got access, and the answer for device 2 does not come."""
+    spec = machine(tmp_path, FOUR, failure("cuMemPoolGetAccess", device=2, after=1, times=1))
+    done = mempool("--sim", spec, "grant", "0", "--to", "1", "2")
+    assert (done.status, done.out.splitlines()[-1] + "\n") == (4, HELD)
+    assert "owner 0; RW 1-2; none 3" in mempool("--sim", spec, "probe", "0").out
+
+
+def test_a_request_that_is_too_long_starts_none(mempool: Mempool, runtime: Path) -> None:
+    done = mempool("--sim", "4", "grant", "0", "--to", *["0-4095"] * 300)
+    assert (done.status, done.out) == (5, "")
+    assert list(runtime.iterdir()) == []
+
+
+def test_a_session_in_the_foreground_that_cannot_say_so(mempool: Mempool, runtime: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*COMMAND, "--sim", "4", "session", "start", "--foreground"],
+            stdout=full,
+            stderr=subprocess.DEVNULL,
+            timeout=SECONDS,
+        )
+    assert done.returncode == 74
+    assert list(runtime.iterdir()) == []
+    assert mempool("--sim", "4", "probe").status == 0
+
+
 def test_a_killed_session_is_told_once_with_what_was_lost(mempool: Mempool, runtime: Path) -> None:
     mempool("--sim", "4", "create", "0", "--name", "a")
     mempool("--sim", "4", "create", "1")
@@ -200,11 +246,15 @@ def test_a_pipe_behind_the_command_that_starts_it_ends(mempool: Mempool) -> None
     assert pid_of(mempool) > 0
 
 
-def test_what_would_not_be_destroyed_at_the_end_is_a_warning(mempool: Mempool, tmp_path: Path) -> None:
+def test_what_could_not_be_destroyed_at_the_end_is_a_failure(mempool: Mempool, tmp_path: Path) -> None:
     spec = machine(tmp_path, FOUR, failure("cuMemPoolDestroy"))
     mempool("--sim", spec, "create", "0")
-    done = mempool("--sim", spec, "session", "stop")
-    assert done.err == "warning: pool pool-1 was not destroyed [driver-refused]\n"
+    assert mempool("--sim", spec, "session", "stop") == (
+        4,
+        "session default (pid PID) stopped; not destroyed: pool-1\n",
+        "warning: pool pool-1 was not destroyed [driver-refused]\n"
+        "error: pool pool-1 could not be destroyed; it ended with the process [driver-refused]\n",
+    )
 
 
 def test_stop_clears_access_of_what_it_destroys(mempool: Mempool, tmp_path: Path) -> None:

@@ -35,11 +35,13 @@ def test_no_usable_device(
     assert mempool("--sim", "2", *arguments) == (
         3,
         "",
+        "SIMULATED machine 2: no hardware was asked\n"
         f"error: no usable CUDA device; CUDA_VISIBLE_DEVICES={value!r} [no-device]\n"
         f"  driver: cuInit = {name} ({code})\n"
         "  try: set CUDA_VISIBLE_DEVICES to ordinals or UUIDs of this machine, or unset it\n",
     )
     found = document(mempool("--sim", "2", "--format", "json", *arguments))
+    assert found["driver"]["sim"] == "2"
     assert found["error"] == {
         "code": "no-device",
         "message": f"no usable CUDA device; CUDA_VISIBLE_DEVICES={value!r}",
@@ -53,9 +55,10 @@ def test_a_machine_without_devices(mempool: Mempool) -> None:
     assert mempool("--sim", "0", "devices") == (
         3,
         "",
+        "SIMULATED machine 0: no hardware was asked\n"
         "error: no usable CUDA device [no-device]\n"
         "  driver: cuInit = CUDA_ERROR_NO_DEVICE (100)\n"
-        "  try: check nvidia-smi; `--sim 4` tries the tool without GPUs\n",
+        "  try: this simulated machine has no device; `--sim 4` has four\n",
     )
 
 

@@ -192,7 +192,6 @@ def test_destroy() -> None:
 destroyed pool pool-1 (access of devices 2-3 cleared first)
 destroyed pool pool-2
   access would not clear: device 3
-  64 MiB still allocated from it stay until they are freed
 destroyed pool pool-3
   access left as it was: devices 1, 3
 affects only session default (pid 4242); no other process

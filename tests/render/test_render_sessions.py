@@ -2,18 +2,17 @@ from __future__ import annotations
 
 from mempool_cli.model import Answer, SessionList, SessionStatus, SessionStopped
 
-from render_samples import TRAIN, out_of, session
+from render_samples import emitted, out_of, session
 
 
 def test_list() -> None:
-    shown = SessionList(sessions=(session(pools=("pool-1", "a")), session(name="ci", sim="4,fault=x"), TRAIN))
+    shown = SessionList(sessions=(session(pools=("pool-1", "a")), session(name="ci", sim="4,fault=x")))
     assert (
         out_of(Answer(result=shown))
         == """\
 name     kind     pid   driver                       started               ends                  pools
 default  session  4242  hardware                     2026-12-01 03:50 UTC  2026-12-01 04:20 UTC  pool-1, a
 ci       session  4242  SIMULATED machine 4,fault=x  2026-12-01 03:50 UTC  2026-12-01 04:20 UTC  -
-train    program  977   hardware                     2026-12-01 03:50 UTC  -                     -
 """
     )
     assert out_of(Answer(result=SessionList(sessions=()))) == "no session runs\n"
@@ -49,20 +48,6 @@ session default runs (pid 4242)
     )
 
 
-def test_status_of_a_program() -> None:
-    assert (
-        out_of(Answer(result=SessionStatus(session=TRAIN)))
-        == """\
-program train runs (pid 977)
-  version  0.1.0
-  driver   hardware
-  started  2026-12-01 03:50 UTC
-  ends     when the program ends
-  pools    none created
-"""
-    )
-
-
 def test_stop() -> None:
     held = session(pools=("pool-1", "pool-2"))
     assert out_of(Answer(result=SessionStopped(session=held))) == (
@@ -72,6 +57,13 @@ def test_stop() -> None:
     assert out_of(Answer(result=SessionStopped(session=held, killed=True))) == (
         "session default (pid 4242) was killed; it could not destroy its pools itself: pool-1, pool-2\n"
     )
-    assert out_of(Answer(result=SessionStopped(session=TRAIN))) == (
-        "detached from program train (pid 977); it runs on, and its pools stay\n"
+    assert emitted(Answer(result=SessionStopped(session=held, not_destroyed=("pool-2",)))) == (
+        4,
+        "session default (pid 4242) stopped; destroyed its pools: pool-1; not destroyed: pool-2\n",
+        "error: pool pool-2 could not be destroyed; it ended with the process [driver-refused]\n",
+    )
+    assert emitted(Answer(result=SessionStopped(session=held, not_destroyed=("pool-1", "pool-2")))) == (
+        4,
+        "session default (pid 4242) stopped; not destroyed: pool-1, pool-2\n",
+        "error: pools pool-1, pool-2 could not be destroyed; they ended with the process [driver-refused]\n",
     )

@@ -121,7 +121,8 @@ def run(script: str, *, env: dict[str, str] | None = None, stdout: int | IO[byte
 
 FAILING = """
 import sys
-from mempool_cli.errors import MempoolError, READER_GONE
+from mempool_cli.errors import MempoolError
+from mempool_cli.exit_status import READER_GONE
 from mempool_cli.model import AccessChange, Notice
 from mempool_cli.render import Output, emit, print_event, print_problem
 from render_samples import DEFAULT, SESSION, answer, everything, square

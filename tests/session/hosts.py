@@ -171,14 +171,19 @@ class Hooks:
 
 @contextmanager
 def served(
-    path: Path, runner: ScriptedRunner, *, provisional: bool = False, idle_timeout: int = 0
+    path: Path,
+    runner: ScriptedRunner,
+    *,
+    provisional: bool = False,
+    idle_timeout: int = 0,
+    first_use: float | None = None,
 ) -> Iterator[tuple[Server, Hooks, threading.Thread]]:
     """A server in a thread of this process, as in a program."""
     hooks = Hooks()
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(os.fspath(path))
     listener.listen()
-    lease = Lease("session", "default", idle_timeout)
+    lease = Lease("session", "default", idle_timeout, first_use=first_use)
     server = Server(
         listener,
         runner,

@@ -36,7 +36,23 @@ def test_the_command_finds_its_session(runtime: Path, tmp_path: Path, monkeypatc
     script = "assert lifecycle.find(name, source); assert 'MEMPOOL_NO_SESSION' not in os.environ; sys.exit(7)"
     assert run(script) == 7
     assert run(f"assert name == 'mine'; os.chdir('/'); {script}", sim="./four.toml", name="mine") == 7
+    monkeypatch.chdir(runtime.parent)
+    monkeypatch.setenv("MEMPOOL_RUNTIME_DIR", runtime.name)
+    assert run(f"os.chdir('/'); {script}") == 7
     assert files(runtime) == []
+
+
+def test_pools_that_could_not_be_destroyed(runtime: Path, tmp_path: Path) -> None:
+    spec = tmp_path / "four.toml"
+    spec.write_text('[[device]]\ncount = 4\n[[failure]]\ncall = "cuMemPoolDestroy"\ncode = 999\n')
+    create = "from mempool_cli.requests import Create\n"
+    create += "lifecycle.find(name, source).run(Create(location='0'), lambda event: None);"
+    problem = failure(lambda: run(create, sim=str(spec)))
+    assert (problem.code, problem.message) == (
+        "driver-refused",
+        "pool pool-1 could not be destroyed; it ended with the process",
+    )
+    assert run(f"{create} sys.exit(3)", sim=str(spec)) == 3
 
 
 def test_signals_of_the_command(runtime: Path) -> None:

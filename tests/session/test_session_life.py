@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from mempool_cli.driver import driver_source
 from mempool_cli.model import Event, PoolCreated, PoolList
 from mempool_cli.requests import Create, Grant, List, Probe
-from mempool_cli.session import boot, journal, lifecycle
+from mempool_cli.session import MAX_IDLE_SECONDS, boot, journal, lifecycle
 from mempool_cli.session.directory import Place
 from mempool_cli.session.lock import Lock, held
 
@@ -239,6 +240,7 @@ def test_the_journal_knows_pools_and_never_access(place: Place) -> None:
 
 
 def test_a_journal_that_cannot_be_written_costs_no_pool(place: Place) -> None:
+    start()
     runner = lifecycle.open_or_start("default", SIM)
     place.new_journal.mkdir()
     assert runner.run(Create(location="0"), ignore).exit == 0
@@ -273,10 +275,21 @@ def test_a_hung_session_is_killed(place: Place) -> None:
 
 def test_it_ends_again_when_the_first_request_fails(place: Place) -> None:
     runner = lifecycle.open_or_start("default", SIM)
-    pid = lifecycle.status("default", simulated=True).session.pid
-    with process_end(pid) as wait:
-        answer = runner.run(Create(location="99"), ignore)
-        assert (answer.exit, held(place.lock)) == (2, False)
+    answer = runner.run(Create(location="99"), ignore)
+    assert (answer.exit, held(place.lock)) == (2, False)
+    assert answer.where is not None
+    with suppress(ProcessLookupError), process_end(answer.where.pid) as wait:
+        wait()
+    assert files(place.directory) == []
+
+
+def test_it_ends_again_when_the_first_request_never_comes(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = Lock.take(place.lock)
+    assert lock
+    soon = "from mempool_cli.session import host; host.FIRST_USE_SECONDS = 0.2"
+    monkeypatch.setattr(boot, "_PROGRAM", boot._PROGRAM.replace("sys.exit", f"{soon}\nsys.exit"))
+    state = boot.boot(place, lock, SIM, idle_timeout=60, provisional=True)
+    with process_end(state.pid) as wait:
         wait()
     assert files(place.directory) == []
 
@@ -296,6 +309,7 @@ def test_it_stays_when_it_was_started_for_itself(runtime: Path) -> None:
 
 
 def test_a_runner_starts_anew_when_its_session_has_ended(runtime: Path) -> None:
+    start()
     runner = lifecycle.open_or_start("default", SIM)
     found = lifecycle.find("default", SIM)
     lifecycle.stop("default", simulated=True)
@@ -320,6 +334,29 @@ def test_a_session_that_cannot_begin_says_why(runtime: Path, monkeypatch: pytest
     monkeypatch.setattr(boot, "_PROGRAM", "raise SystemExit")
     assert failure(start).message == "session default did not start: it ended without a word: killed, or out of memory"
     assert files(runtime) == []
+
+
+@pytest.mark.parametrize("function", ["_load", "_listen", "journal.write"])
+def test_a_mistake_of_ours_before_it_serves_is_told(
+    place: Place, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    broken = f"from mempool_cli.session import host; host.{function} = lambda *_, **__: 1 / 0"
+    monkeypatch.setattr(boot, "_PROGRAM", boot._PROGRAM.replace("sys.exit", f"{broken}\nsys.exit"))
+    problem = failure(start)
+    assert (problem.code, problem.exit) == ("session-start", 5)
+    assert problem.message == "session default did not start: ZeroDivisionError: division by zero"
+    assert problem.hint == f"its log is {place.log}"
+    assert place.log.read_text().startswith("Traceback")
+    assert files(place.directory) == ["sim-default.log"]
+    monkeypatch.undo()
+
+
+def test_a_time_that_is_too_long(runtime: Path) -> None:
+    start(idle_timeout=MAX_IDLE_SECONDS)
+    assert lifecycle.find("default", SIM)
+    lifecycle.stop("default", simulated=True)
+    problem = failure(lambda: start(idle_timeout=MAX_IDLE_SECONDS + 1))
+    assert (problem.code, "`$.idle_timeout`" in problem.message) == ("session-start", True)
 
 
 def test_a_session_that_is_never_ready(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,6 +384,21 @@ def test_in_the_foreground(place: Place) -> None:
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
     assert files(place.directory) == []
+
+
+@pytest.mark.parametrize("at", ["_load", "_listen", "_stopped_by_signals", "journal.write", "announce"])
+def test_in_the_foreground_what_ends_it_before_it_serves_leaves_nothing(place: Place, at: str) -> None:
+    script = f"""
+from mempool_cli.session import host
+def interrupt(*_, **__):
+    raise KeyboardInterrupt
+if {at!r} != "announce":
+    host.{at} = interrupt
+lifecycle.serve_here("default", SIM, on_ready=interrupt)
+"""
+    assert python(script).stderr.splitlines()[-1] == "KeyboardInterrupt"
+    assert files(place.directory) == []
+    assert lifecycle.find("default", SIM) is None
 
 
 def test_a_lock_whose_file_was_removed_is_no_lock(place: Place) -> None:

@@ -36,10 +36,15 @@ def test_frozen_messages_never_change() -> None:
     assert protocol.encode(protocol.Status()) == b'{"type":"status"}\n'
     assert protocol.encode(protocol.Stop()) == b'{"type":"stop"}\n'
     assert protocol.encode(STATE) == STATE_LINE + b"\n"
-    stopped = Stopped(state=STATE, notices=(Notice("not-cleared", "device 1"),))
+    stopped = Stopped(state=STATE, notices=(Notice("not-cleared", "device 1"),), not_destroyed=("pool-1",))
     assert protocol.encode(stopped) == (
-        b'{"type":"stopped","state":' + STATE_LINE + b',"notices":[{"code":"not-cleared","message":"device 1"}]}\n'
+        b'{"type":"stopped","state":' + STATE_LINE + b',"notices":[{"code":"not-cleared","message":"device 1"}],'
+        b'"not_destroyed":["pool-1"]}\n'
     )
+
+
+def test_frozen_messages_of_earlier_versions_are_read() -> None:
+    assert protocol.decode_reply(b'{"type":"stopped","state":' + STATE_LINE + b"}") == Stopped(state=STATE)
 
 
 def test_frozen_messages_of_later_versions_are_read() -> None:

@@ -21,7 +21,7 @@ from mempool_cli.session import client, compatible, lifecycle, protocol
 from mempool_cli.session.client import SessionRunner
 from mempool_cli.session.directory import Place
 
-from .hosts import SIM, failure, ignore, kill, start
+from .hosts import SIM, failure, files, ignore, kill, start
 
 # Its trace is longer than what a socket holds: the session still runs when the first event comes.
 LONG = "64"
@@ -60,6 +60,7 @@ def test_another_machine(runtime: Path) -> None:
         problem = failure(call)
         assert (problem.code, problem.exit) == ("other-driver", 5)
         assert problem.message == "session default simulates '8', not '4'"
+        assert problem.hint == ("`--sim 8`, another name with `--session NAME`, or `mempool session stop` first")
     assert lifecycle.status("default", simulated=True).session.sim == "8"
 
 
@@ -77,7 +78,11 @@ def test_the_same_file_with_other_content(runtime: Path, tmp_path: Path) -> None
     start(sim=str(spec))
     spec.write_text("[[device]]\ncount = 2\n")
     problem = failure(lambda: lifecycle.find("default", driver_source(str(spec))))
-    assert problem.message == f"session default simulates {str(spec)!r}: the file has changed since"
+    assert problem.message == (
+        f"session default simulates another machine under the same SPEC {str(spec)!r}:"
+        " another file, or this one before a change"
+    )
+    assert problem.hint == "another name with `--session NAME`, or `mempool session stop` first"
 
 
 def test_a_short_timeout_does_not_count_the_start(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,11 +161,14 @@ def test_an_interrupted_client_does_no_harm(runtime: Path) -> None:
     assert runner(sim=LONG).run(List(), ignore).exit == 0
 
 
-@pytest.mark.parametrize("word", ["x" * (1 << 20), "\udcff"], ids=["long", "bytes"])
-def test_requests_that_cannot_be_sent(runtime: Path, word: str) -> None:
-    start()
-    problem = failure(lambda: runner().run(Grant(pool=word, to=("1",)), ignore))
-    assert (problem.code, problem.exit) == ("bad-request", 5)
+@pytest.mark.parametrize(
+    ("word", "code", "status"), [("x" * (1 << 20), "bad-request", 5), ("\udcff", "usage", 2)], ids=["long", "bytes"]
+)
+def test_requests_that_cannot_be_sent_start_nothing(runtime: Path, word: str, code: str, status: int) -> None:
+    asked = lifecycle.open_or_start("default", SIM)
+    problem = failure(lambda: asked.run(Grant(pool=word, to=("1",)), ignore))
+    assert (problem.code, problem.exit) == (code, status)
+    assert files(runtime) == []
 
 
 def test_a_host_of_another_kind_of_answer(place: Place) -> None:

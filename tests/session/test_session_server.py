@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
@@ -10,12 +11,24 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mempool_cli import __version__
 from mempool_cli.errors import MempoolError, Problem
-from mempool_cli.model import Answer, Event, PoolList
+from mempool_cli.model import (
+    AccessChange,
+    Answer,
+    AnyResult,
+    CurrentPool,
+    Event,
+    Pool,
+    PoolCreated,
+    PoolDestroyed,
+    PoolList,
+    PoolsDestroyed,
+)
 from mempool_cli.requests import AnyRequest, List, OnEvent, Show
 from mempool_cli.session import connection, lifecycle, peer, protocol
 from mempool_cli.session.directory import Place
@@ -25,7 +38,10 @@ from .hosts import SECONDS, SIM, ScriptedRunner, Wire, failure, files, python, p
 
 HELLO = b'{"type":"hello"}\n'
 FINE = Answer(result=PoolList(pools=()))
-FAILED = Answer(failure=Problem(code="usage", message="no"))
+NO = Problem(code="usage", message="no")
+FAILED = Answer(failure=NO)
+POOL = Pool(name="a", roles=(), location="0", owner=0)
+OTHER = Pool(name="default:0", roles=(), location="0", owner=0)
 
 
 def fine(request: AnyRequest, on_event: OnEvent) -> Answer:
@@ -123,7 +139,10 @@ def test_other_versions_may_look_and_stop_but_not_run(place: Place) -> None:
     start()
     with Wire(place.socket) as wire:
         wire.send(b'{"type":"hello","version":"9.9","new":[1]}\n{"type":"status","version":"9.9"}\n')
-        assert [reply(wire)["type"], reply(wire)["type"]] == ["state", "state"]
+        greeting = protocol.decode_reply(wire.line())
+        assert isinstance(greeting, protocol.HostState)
+        assert (greeting.name, greeting.version) == ("default", __version__)
+        assert protocol.decode_reply(wire.line()) == greeting
         wire.send(run_line(version="9.9", unheard_of=1))
         problem = error_of(wire.rest())
         assert problem.code == "other-version"
@@ -257,6 +276,45 @@ def test_a_mistake_of_ours_is_an_answer(place: Place, capsys: pytest.CaptureFixt
     assert "ZeroDivisionError: oh" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED])
+def test_clients_wait_while_none_can_be_taken(place: Place, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    really = socket.socket.accept
+    refused: list[float] = []
+
+    def accept(listener: socket.socket) -> tuple[socket.socket, Any]:
+        if len(refused) < 3:
+            refused.append(time.monotonic())
+            raise OSError(code, os.strerror(code))
+        return really(listener)
+
+    with served(place.socket, ScriptedRunner(fine)):
+        monkeypatch.setattr(socket.socket, "accept", accept)
+        with Wire(place.socket) as wire:
+            wire.send(run_line())
+            assert reply(wire)["type"] == "answer"
+    assert refused[2] - refused[0] > 0.15, "it spins"
+
+
+def test_more_clients_than_descriptors_cost_no_pool(place: Place) -> None:
+    script = """
+import resource
+from mempool_cli.requests import Create
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+print(lifecycle.open_or_start("default", SIM).run(Create(location="0"), lambda event: None).exit)
+"""
+    assert python(script).stdout == "0\n"
+    idle = [Wire(place.socket) for _ in range(100)]
+    idle[0].send(HELLO)
+    assert reply(idle[0])["type"] == "state"
+    for wire in idle[:-1]:
+        wire.socket.close()
+    # It was in the queue behind them all.
+    idle[-1].send(HELLO)
+    assert reply(idle[-1])["type"] == "state"
+    idle[-1].socket.close()
+    assert lifecycle.status("default", simulated=True).session.pools == ("pool-1",)
+
+
 def test_stop_tells_what_would_not_clear_and_those_who_wait(place: Place) -> None:
     runner = ScriptedRunner(fine)
     runner.pools = ("pool-1",)
@@ -273,6 +331,7 @@ def test_stop_tells_what_would_not_clear_and_those_who_wait(place: Place) -> Non
         assert isinstance(stopped, protocol.Stopped)
         assert stopped.state.pools == ("pool-1",)
         assert [notice.code for notice in stopped.notices] == ["not-cleared"]
+        assert stopped.not_destroyed == ("pool-1",)
         assert error_of(waits.line()).code == "no-session"
         thread.join(SECONDS)
         assert hooks.withdrawn.is_set()
@@ -305,6 +364,61 @@ def test_a_first_failure_ends_it_when_the_last_client_leaves(place: Place) -> No
                 assert reply(one)["ending"] is False
         thread.join(SECONDS)
         assert not thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("result", "stays"),
+    [
+        (AccessChange(pool=POOL, granted=(1,)), True),
+        (AccessChange(pool=POOL, revoked=(1,)), True),
+        (AccessChange(pool=POOL, unchanged=(1,), set_access_calls=1), False),
+        (AccessChange(pool=POOL, granted=(1,), dry_run=True), False),
+        (PoolCreated(pool=POOL, max_size=0, release_threshold=0), True),
+        (CurrentPool(device=0, pool=POOL, previous=OTHER), True),
+        (CurrentPool(device=0, pool=POOL, previous=POOL), False),
+        (PoolsDestroyed(destroyed=(PoolDestroyed(pool=POOL),)), True),
+        (PoolsDestroyed(destroyed=()), False),
+        (PoolList(pools=()), False),
+    ],
+    ids=str,
+)
+def test_a_first_failure_that_changed_something_ends_nothing(place: Place, result: AnyResult, stays: bool) -> None:
+    answer = Answer(result=result, failure=NO)
+    with (
+        served(place.socket, ScriptedRunner(lambda request, on_event: answer), provisional=True) as (_, _, thread),
+        Wire(place.socket) as wire,
+    ):
+        wire.send(run_line())
+        assert reply(wire)["ending"] is not stays
+        if stays:
+            wire.send(run_line())
+            assert reply(wire)["ending"] is False
+        else:
+            thread.join(SECONDS)
+        assert thread.is_alive() is stays
+
+
+@pytest.mark.parametrize("line", [b"", HELLO, b"x" * (2 << 20)], ids=["nothing", "hello", "too-long"])
+def test_it_ends_when_the_first_request_never_comes(place: Place, line: bytes) -> None:
+    runner = ScriptedRunner(fine)
+    with served(place.socket, runner, provisional=True, idle_timeout=60, first_use=0.1) as (_, hooks, thread):
+        with Wire(place.socket) as wire:
+            wire.send(line)
+            if line:
+                wire.line()
+        thread.join(SECONDS)
+        assert not thread.is_alive()
+        assert hooks.withdrawn.is_set()
+
+
+def test_after_the_first_request_it_lives_as_long_as_any(place: Place) -> None:
+    runner = ScriptedRunner(fine)
+    with served(place.socket, runner, provisional=True, idle_timeout=60, first_use=0.1) as (_, _, thread):
+        with Wire(place.socket) as wire:
+            wire.send(run_line())
+            assert reply(wire)["type"] == "answer"
+        thread.join(0.3)
+        assert thread.is_alive()
 
 
 def test_idle_counts_from_the_last_request(place: Place) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 
+from mempool_cli.driver.codes import Code
 from mempool_cli.driver.port import CaptureMode
-from mempool_cli.driver.sim.codes import Code
 from mempool_cli.driver.sim.machine import Machine, Process
 
 _ACTIVE = 1

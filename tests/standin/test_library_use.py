@@ -52,9 +52,9 @@ def test_peers_are_exactly_those_named(standin: StandIn) -> None:
         [[1, 2], [], 1, "default:0", [3, 3, 3, 0], alone, alone],
         [[3], [1], 1, "default:0", [3, 0, 3, 3], alone, alone],
         [[], [], 0, "default:0", [3, 0, 3, 3], alone, alone],
-        [[1], [], 1, "pool of device 0", [3, 0, 3, 3], [3, 3, 0, 0], alone],
-        [[], [], 0, "pool of device 0", [3, 0, 3, 3], [3, 3, 0, 0], alone],
-        [[], [1], 1, "pool of device 0", [3, 0, 3, 3], alone, alone],
+        [[1], [], 1, "unnamed:0", [3, 0, 3, 3], [3, 3, 0, 0], alone],
+        [[], [], 0, "unnamed:0", [3, 0, 3, 3], [3, 3, 0, 0], alone],
+        [[], [1], 1, "unnamed:0", [3, 0, 3, 3], alone, alone],
     ]
     assert report["matrix"] == {
         "default:0": [2, 3],

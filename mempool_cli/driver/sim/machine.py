@@ -6,6 +6,7 @@ import itertools
 import os
 from collections.abc import Sequence
 
+from mempool_cli.driver.codes import Code, code_name
 from mempool_cli.driver.port import (
     AccessEntry,
     AllocationType,
@@ -20,7 +21,6 @@ from mempool_cli.driver.port import (
     driver_call,
 )
 from mempool_cli.driver.sim.capture import CaptureState
-from mempool_cli.driver.sim.codes import Code, code_name
 from mempool_cli.driver.sim.pool import SimPool
 from mempool_cli.driver.sim.profile import GIB, Failure, Profile, SimDevice
 from mempool_cli.driver.sim.recycling import HandleCycle

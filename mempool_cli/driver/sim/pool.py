@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from mempool_cli.driver.codes import Code
 from mempool_cli.driver.port import (
     AccessEntry,
     AccessFlags,
@@ -14,7 +15,6 @@ from mempool_cli.driver.port import (
     PoolAttribute,
     PoolProperties,
 )
-from mempool_cli.driver.sim.codes import Code
 
 _KNOWN_FLAGS = frozenset(AccessFlags)
 _RESERVED_STEP = 32 << 20

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import msgspec
 
+from mempool_cli.driver.codes import Code
 from mempool_cli.driver.port import Driver, driver_call
-from mempool_cli.driver.sim.codes import Code
 from mempool_cli.errors import MempoolError
 
 GIB = 1 << 30

@@ -1,4 +1,4 @@
-"""How the driver hands out pool handles again after destroy, as measured (docs/driver-notes.md)."""
+"""How the simulated driver hands out pool handles again: one of the patterns that were seen (docs/driver-notes.md)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ _KEPT = 5
 
 
 class HandleCycle:
-    """The handles of one kind of pool: one location and handle type. Kinds never share handles.
+    """The handles of one kind of pool: one location and handle type. Kinds are kept apart here.
 
-    Device pools: the first five creations get new handles, the first of which never comes back; then the
-    driver cycles through the five handles freed last, and the one freed last of all waits for one more
-    destroy, so that create and destroy in a loop cycle through two handles. Host pools: from the third
-    creation on, the handle freed last comes back first.
+    The real handles are heap addresses, so what comes back depends on the whole program; this is what a small
+    program saw. Device pools: the first five creations get new handles, the first of which never comes back;
+    then the five handles freed last come back, and the one freed last of all waits for one more destroy, so
+    that create and destroy in a loop cycle through two handles. Host pools: from the third creation on, the
+    handle freed last comes back first.
     """
 
     def __init__(self, *, device: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from mempool_cli.driver.sim.codes import Code
+from mempool_cli.driver.codes import Code
 from mempool_cli.driver.sim.profile import SimDevice
 
 _LEADING_INT = re.compile(r"\s*([+-]?[0-9]+)")
