@@ -151,19 +151,6 @@ def session(*, sim: str | None = None, pools: tuple[str, ...] = (), name: str = 
     )
 
 
-TRAIN = Session(
-    kind="program",
-    name="train",
-    pid=977,
-    version="0.1.0",
-    sim=None,
-    started="2026-12-01T03:50:00+00:00",
-    expires=None,
-    idle_timeout=0,
-    pools=(),
-)
-
-
 def answer(
     result: AnyResult | None, where: Where | None = None, *, driver: DriverInfo = CUDA, failure: Problem | None = None
 ) -> Answer:
