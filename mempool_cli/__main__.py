@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -71,7 +72,7 @@ def _invoke(arguments: Sequence[str]) -> int:
 
         return answer(cli, wanted)
     try:
-        with cli.make_context("mempool", list(arguments)) as ctx:
+        with cli.make_context("mempool", list(arguments), obj=partial(asked, cli, arguments)) as ctx:
             return cli.invoke(ctx) or 0
     except click.exceptions.Exit as end:
         return end.exit_code
@@ -164,7 +165,7 @@ def _fail(arguments: Sequence[str], problem: Problem) -> int:
     wanted = asked(cli, arguments)
     output = Output(format=wanted.format, color=wanted.color)
     try:
-        return emit(wanted.command, Answer(failure=problem), output=output)
+        return emit(wanted.command, Answer(failure=wanted.with_options(problem)), output=output)
     except BrokenPipeError:
         _silence_stdout()
         return READER_GONE

@@ -114,6 +114,7 @@ def check_capable(
             "no-pool-support",
             f"{device_list(unsupported)} cannot use memory pools, so no access can be granted to {_name(pool)};"
             " nothing was changed",
+            hint="`--to peers` takes those that can",
         )
     if force:
         return
@@ -126,7 +127,7 @@ def check_capable(
             "not-peer-capable",
             f"{device_list(_numbers(incapable))} cannot reach {_place(pool)}, so no access can be granted to"
             f" {_name(pool)}; nothing was changed",
-            hint="`mempool devices` shows who reaches whom; `grant --force` tries anyway,"
+            hint="`--to peers` takes those that can, `mempool devices` shows them; `grant --force` tries anyway,"
             " and then the next allocation may fail",
         )
 
@@ -194,7 +195,7 @@ def preview(before: Row, plan: Plan) -> AccessChange:
         owner_skipped=plan.owner_skipped,
         dry_run=True,
         cells=before.cells,
-        warnings=_without_p2p(before, plan.add),
+        warnings=_without_p2p(before, (*plan.add, *plan.unchanged)),
     )
 
 
@@ -217,7 +218,7 @@ def _report(before: Row, after: Row, plan: Plan, *, sent: bool) -> AccessChange:
         owner_skipped=plan.owner_skipped,
         set_access_calls=int(bool(plan.entries)),
         cells=after.cells,
-        warnings=_without_p2p(after, granted),
+        warnings=_without_p2p(after, (*granted, *plan.unchanged)),
     )
 
 

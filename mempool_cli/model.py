@@ -224,8 +224,13 @@ class AccessChange(Result, frozen=True, kw_only=True):
 
     @property
     def changed(self) -> bool:
-        """Whether the driver reports other access than before."""
-        return bool(self.granted or self.revoked) and not self.dry_run
+        """Whether the driver reports other access than before, or may have changed it and does not answer."""
+        return bool(self.granted or self.revoked or self.outcome_unknown) and not self.dry_run
+
+    @property
+    def outcome_unknown(self) -> bool:
+        """A call was made, and the driver does not answer for all devices."""
+        return bool(self.set_access_calls) and any(cell.access is None and cell.error for cell in self.cells)
 
 
 class PoolCreated(Result, frozen=True, kw_only=True):
@@ -302,6 +307,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     """A running host. `sim` is its SPEC, None on hardware; times are ISO 8601 in UTC; `idle_timeout` in seconds.
 
     `expires` is None and `idle_timeout` 0 for a host that never ends by itself. `pools` are the names it created.
+    `answering` is False when this is what it wrote on disk alone: when it ends is not known then, and `expires` None.
     """
 
     kind: Literal["session", "program"]
@@ -313,6 +319,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     expires: str | None
     idle_timeout: int
     pools: tuple[str, ...]
+    answering: bool = True
 
 
 class SessionList(Result, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -40,7 +41,10 @@ from mempool_cli.probe import Target, capability_cells, current_target, default_
 from mempool_cli.requests import Create
 from mempool_cli.wording import device_list
 
-RESERVED = ("host", "all", "peers")
+RESERVED = ("host", "numa", "all", "peers", "default", "current")
+_KINDS = ("default", "current")
+_NAMED = 8
+_POOL = "a pool is a name that `create` gave it, a device (0: its default pool), default:0 or current:0"
 _UUID_LIKE = ("GPU-", "MIG-")
 _AUTOMATIC = "pool-{}"
 _LARGEST = 1 << 62
@@ -76,8 +80,8 @@ class Pools:
         """
         if word in self._created:
             return self._target(driver, word)
-        kind, _, device_word = word.partition(":")
-        if kind not in ("default", "current"):
+        kind, colon, device_word = word.partition(":")
+        if kind not in _KINDS or not colon:
             if not is_device_word(word):
                 raise self._unknown(word)
             kind, device_word = "default", word
@@ -117,11 +121,15 @@ class Pools:
         return Target(pool, created.handle, created.location)
 
     def _unknown(self, word: str) -> MempoolError:
-        known = f"this process created {', '.join(self._created)}" if self._created else "this process created none"
+        if word in _KINDS:
+            return MempoolError("unknown-pool", f"{word} of which device?", hint=f"{word}:0 is that of device 0")
+        known = "created here: " + (", ".join(list(self._created)[:_NAMED]) or "none")
+        more = len(self._created) - _NAMED
+        close = difflib.get_close_matches(word, self._created, n=1)
         return MempoolError(
             "unknown-pool",
-            f"there is no pool {word!r}: {known}",
-            hint="a pool is a name from `mempool create`, a device (0: its default pool), default:0 or current:0",
+            f"there is no pool {word!r}; {known}{f' and {more} more' if more > 0 else ''}",
+            hint=f"did you mean {close[0]}?" if close else _POOL,
         )
 
     def every(self, driver: Driver, devices: Sequence[Device]) -> list[Target]:
@@ -201,7 +209,8 @@ class Pools:
             raise MempoolError(
                 "bad-name",
                 f"{name!r} is no name for a pool",
-                hint="a letter or _, then up to 63 letters, digits, '_', '.' or '-'; not host, all, peers, GPU-, MIG-",
+                hint="a letter or _, then up to 63 letters, digits, '_', '.' or '-';"
+                f" not {', '.join(RESERVED)}, GPU-..., MIG-...",
             )
         if name in self._created:
             raise MempoolError("name-taken", f"there is a pool {name!r} already", hint="`mempool list` shows it")

@@ -1,4 +1,4 @@
-"""Device ordinals in sentences: `device 1`, `devices 0, 2-5`."""
+"""Numbers in sentences: `device 1`, `devices 0, 2-5`, `30 idle minutes`."""
 
 from __future__ import annotations
 
@@ -19,3 +19,9 @@ def ranges(ordinals: Iterable[int]) -> str:
 def device_list(ordinals: Collection[int]) -> str:
     """`device 1`, `devices 1-2`."""
     return f"device{'s' if len(ordinals) > 1 else ''} {ranges(ordinals)}"
+
+
+def idle(seconds: int) -> str:
+    """`30 idle minutes`."""
+    count, unit = (seconds // 60, "minute") if seconds % 60 == 0 else (seconds, "second")
+    return f"{count} idle {unit}{'' if count == 1 else 's'}"

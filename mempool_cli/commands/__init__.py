@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 
 import click
@@ -30,6 +31,17 @@ class Commands(click.Group):
         """The names in the order of the help page."""
         return list(_COMMANDS)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click's; the error for an unknown command suggests a known one."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            close = difflib.get_close_matches(args[0], _COMMANDS, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx) from error
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name, or None."""
         if cmd_name not in _COMMANDS:
@@ -44,9 +56,12 @@ cli = Commands(
     help="CUDA memory pools: create them, grant and revoke peer access, and probe the access the driver really gives.",
     params=[*global_options()],
     epilog=examples(
-        "mempool grant 0 --to 1 2   # devices 1 and 2 may use the default pool of device 0",
+        "mempool grant 0 --to 1 2   # devices 1, 2 may use device 0's default pool",
         "mempool probe --matrix     # who may access what, as the driver says",
         "mempool --sim 4 devices    # the same without GPUs",
-    ),
+    )
+    + "\n\nThe options can also be set by MEMPOOL_SIM, MEMPOOL_SESSION, MEMPOOL_NO_SESSION, MEMPOOL_FORMAT,"
+    " MEMPOOL_COLOR, MEMPOOL_TRACE and MEMPOOL_TIMEOUT. Sessions keep their files in MEMPOOL_RUNTIME_DIR, else in"
+    " /tmp/mempool-UID.",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

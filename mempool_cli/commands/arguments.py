@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import click
 
 from mempool_cli.commands.settings import global_options
 
+if TYPE_CHECKING:
+    from mempool_cli.errors import Problem
+
 
 class Asked(NamedTuple):
-    """The subcommand as the envelope names it, empty when there is none, and how to show a result."""
+    """The subcommand as the envelope names it, empty when there is none, and how to show a result.
+
+    `options`: those of the command line that say which machine and session it was about, as typed.
+    """
 
     command: str
     format: Literal["table", "json"]
     color: Literal["auto", "always", "never"]
+    options: str
+
+    def with_options(self, problem: Problem) -> Problem:
+        """The failure, its hint naming commands that are about the same machine and session."""
+        if not self.options or not problem.hint or problem.code == "usage":
+            return problem
+        from msgspec import structs
+
+        return structs.replace(problem, hint=problem.hint.replace("`mempool ", f"`mempool {self.options} "))
 
 
 def asked(root: click.Command, arguments: Sequence[str]) -> Asked:
@@ -35,10 +51,12 @@ def asked(root: click.Command, arguments: Sequence[str]) -> Asked:
         elif not found.context_settings.get("allow_interspersed_args", True):
             break
     color = given["--color"]
+    where = [f"{option} {shlex.quote(given[option])}" for option in ("--sim", "--session") if given.get(option)]
     return Asked(
         command=" ".join(names),
         format="json" if given["--format"] == "json" else "table",
         color="always" if color == "always" else "never" if color == "never" else "auto",
+        options=" ".join(where),
     )
 
 

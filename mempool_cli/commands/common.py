@@ -112,9 +112,13 @@ def finish(
     ctx: click.Context, answer: Answer, *, matrix: bool = False, quiet: bool = False, leave: bool = True
 ) -> None:
     """Emits the answer and, unless told to stay, ends the command with its exit status."""
+    from msgspec import structs
+
     from mempool_cli.render import Output, emit
 
     chosen = settings(ctx)
+    if answer.problem:
+        answer = structs.replace(answer, failure=ctx.obj().with_options(answer.problem))
     output = Output(format=chosen.format or "table", color=chosen.color or "auto", matrix=matrix, quiet=quiet)
     status = emit(command_name(ctx), answer, output=output)
     if leave:
@@ -149,6 +153,7 @@ def choose_runner(chosen: Settings, host: Host) -> tuple[Runner, Cleanup]:
             return found, tuple  # the session holds on to its pools
         if host is Host.NEED or chosen.session:
             raise lifecycle.no_session(name, simulated=chosen.sim is not None)
+        lifecycle.tell_end(name, simulated=chosen.sim is not None, on_event=print_event)
     return local_runner(source)
 
 

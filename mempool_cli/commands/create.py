@@ -33,7 +33,8 @@ def create(
     """Create a pool on a device, the host or a NUMA node.
 
     LOCATION is a device (its ordinal, UUID or bus id), `host`, or `numa:0`.
-    The pool lives in the session until it is destroyed.
+    SIZE is a number of bytes, or has a unit: 64MiB, 1GiB, 1GB. The pool lives in the
+    session until it is destroyed.
     """
     from mempool_cli.requests import Create
 

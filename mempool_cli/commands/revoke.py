@@ -10,7 +10,7 @@ from mempool_cli.commands.words import DeviceWords
 
 @click.command(cls=MempoolCommand, epilog=examples("mempool revoke 0 --from 1", "mempool revoke train --from all"))
 @pool_argument()
-@click.option("--from", "devices", cls=DeviceWords, required=True, help="Devices, or all")
+@click.option("--from", "devices", cls=DeviceWords, required=True, help="Devices, all or peers")
 @click.option("--dry-run", is_flag=True, help="Print the plan, change nothing")
 @click.pass_context
 def revoke(ctx: click.Context, pool: str, devices: tuple[str, ...], dry_run: bool) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import click
 
 from mempool_cli.commands.common import GlobalOptionsInBrief, MempoolCommand, examples, finish, print_event, waiting_for
-from mempool_cli.commands.settings import DEFAULT_SESSION, Settings, global_options, settings
+from mempool_cli.commands.settings import DEFAULT_SESSION, global_options, settings
 
 
-def _idle_timeout(ctx: click.Context, param: click.Parameter, value: int | None) -> int:
+def _idle_timeout(ctx: click.Context, param: click.Parameter, value: int | None) -> int | None:
     # The help page, which has the default as text, must not load what else sessions need.
-    from mempool_cli.session import IDLE_SECONDS, MAX_IDLE_SECONDS
+    from mempool_cli.session import MAX_IDLE_SECONDS
 
-    return IDLE_SECONDS if value is None else click.IntRange(0, MAX_IDLE_SECONDS).convert(value, param, ctx)
+    return None if value is None else click.IntRange(0, MAX_IDLE_SECONDS).convert(value, param, ctx)
 
 
 class Session(GlobalOptionsInBrief, click.Group):
@@ -51,7 +51,7 @@ session = Session(
 )
 @click.option("--foreground", is_flag=True, help="Be the session, until Ctrl-C or `stop`")
 @click.pass_context
-def start(ctx: click.Context, idle_timeout: int, foreground: bool) -> None:
+def start(ctx: click.Context, idle_timeout: int | None, foreground: bool) -> None:
     """Start a session, or show the one that runs."""
     from mempool_cli.driver import driver_source
     from mempool_cli.model import Answer, SessionStatus
@@ -61,13 +61,15 @@ def start(ctx: click.Context, idle_timeout: int, foreground: bool) -> None:
     name, source = chosen.session or DEFAULT_SESSION, driver_source(chosen.sim)
     if not foreground:
         with waiting_for(f"session {name}"):
-            found = lifecycle.start(name, source, idle_timeout=idle_timeout, timeout=chosen.timeout)
+            found = lifecycle.start(
+                name, source, idle_timeout=idle_timeout, timeout=chosen.timeout, on_event=print_event
+            )
         finish(ctx, Answer(result=found))
 
     def announce(ready: SessionStatus) -> None:
         finish(ctx, Answer(result=ready), leave=False)
 
-    lifecycle.serve_here(name, source, idle_timeout=idle_timeout, on_ready=announce)
+    lifecycle.serve_here(name, source, idle_timeout=idle_timeout, on_ready=announce, on_event=print_event)
 
 
 @session.command(cls=MempoolCommand, epilog=examples("mempool session stop", "mempool session stop --kill"))
@@ -75,13 +77,14 @@ def start(ctx: click.Context, idle_timeout: int, foreground: bool) -> None:
 @click.pass_context
 def stop(ctx: click.Context, kill: bool) -> None:
     """Destroy the session's pools and end it."""
+    from mempool_cli.driver import driver_source
     from mempool_cli.model import Answer
     from mempool_cli.session import lifecycle
 
     chosen = settings(ctx)
     name = chosen.session or DEFAULT_SESSION
     with waiting_for(f"session {name}"):
-        stopped = lifecycle.stop(name, simulated=_simulated(chosen), kill=kill, timeout=chosen.timeout)
+        stopped = lifecycle.stop(name, driver_source(chosen.sim), kill=kill, timeout=chosen.timeout)
     finish(ctx, Answer(result=stopped))
 
 
@@ -89,24 +92,28 @@ def stop(ctx: click.Context, kill: bool) -> None:
 @click.pass_context
 def status(ctx: click.Context) -> None:
     """Show one session."""
+    from mempool_cli.driver import driver_source
     from mempool_cli.model import Answer
     from mempool_cli.session import lifecycle
 
     chosen = settings(ctx)
     name = chosen.session or DEFAULT_SESSION
     with waiting_for(f"session {name}"):
-        found = lifecycle.status(name, simulated=_simulated(chosen), timeout=chosen.timeout)
+        found = lifecycle.status(name, driver_source(chosen.sim), timeout=chosen.timeout)
     finish(ctx, Answer(result=found))
 
 
 @session.command("list", cls=MempoolCommand, epilog=examples("mempool session list", "mempool --sim 4 session list"))
 @click.pass_context
 def list_sessions(ctx: click.Context) -> None:
-    """List the sessions that run; with --sim the simulated ones."""
+    """List the sessions that run; with --sim the simulated ones, of any machine."""
+    from mempool_cli.driver import driver_source
     from mempool_cli.model import Answer
     from mempool_cli.session import lifecycle
 
-    finish(ctx, Answer(result=lifecycle.list_sessions(simulated=_simulated(settings(ctx)))))
+    # A SPEC that names no machine is not about sessions at all.
+    source = driver_source(settings(ctx).sim)
+    finish(ctx, Answer(result=lifecycle.list_sessions(simulated=source.sim is not None)))
 
 
 @session.command(
@@ -122,23 +129,14 @@ def run(ctx: click.Context, command: tuple[str, ...]) -> None:
     """Run a command with a session of its own.
 
     The command finds the session through MEMPOOL_SESSION; it is stopped when
-    the command ends. Its exit status is the exit status here.
+    the command ends. Its exit status is the exit status here, as in a shell:
+    127 when it is not found, 126 when it cannot be run.
     """
     from mempool_cli.driver import driver_source
     from mempool_cli.session.command import run_with_session
 
     chosen = settings(ctx)
     ctx.exit(run_with_session(command, driver_source(chosen.sim), print_event, name=_own_name(ctx)))
-
-
-def _simulated(chosen: Settings) -> bool:
-    """Whether simulated sessions are meant: of any machine, so that one whose file has changed can be stopped too.
-
-    MempoolError when SPEC names no machine: one that was mistyped is not about sessions at all.
-    """
-    from mempool_cli.driver import driver_source
-
-    return driver_source(chosen.sim).sim is not None
 
 
 def _own_name(ctx: click.Context) -> str | None:

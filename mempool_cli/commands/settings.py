@@ -62,8 +62,8 @@ class Seconds(click.ParamType[float]):
 def global_options() -> list[click.Option]:
     """The options that work before and after the subcommand; fresh objects each time."""
     return [
-        click.Option(["--sim"], metavar="SPEC", help="Use a simulated machine: a number of devices, a profile, a TOML"),
-        click.Option(["--session"], metavar="NAME", help="The session to ask (default: 'default')"),
+        click.Option(["--sim"], metavar="SPEC", help="Use a simulated machine: 4, dgx-h200, ./machine.toml, ..."),
+        click.Option(["--session"], metavar="NAME", help="The session to ask; `create` and `grant` start one"),
         click.Option(["--no-session"], is_flag=True, default=None, help="Do it in this process alone"),
         click.Option(["--format"], type=click.Choice(["table", "json"]), help="What stdout gets (default: table)"),
         click.Option(

@@ -91,7 +91,7 @@ class Eater(click.Command):
                 eaten = [value] if equals else []
                 while words and not words[0].startswith("-"):
                     eaten.append(words.pop(0))
-                self._check_eaten(ctx, option, eaten, at_end=not words)
+                self._check_eaten(ctx, option, eaten, words[:1])
                 out += [part for device in eaten for part in (option, device)]
             else:
                 out.append(word)
@@ -100,13 +100,14 @@ class Eater(click.Command):
         return out, ate
 
     @staticmethod
-    def _check_eaten(ctx: click.Context, option: str, eaten: list[str], *, at_end: bool) -> None:
+    def _check_eaten(ctx: click.Context, option: str, eaten: list[str], following: list[str]) -> None:
         if ctx.resilient_parsing:
-            if at_end:
+            if not following:
                 ctx.meta[_OPEN] = option
             return
         if not eaten or not all(eaten):
-            what = "an empty word" if eaten else "nothing"
+            before = f" before {following[0]!r}" if following else ""
+            what = "an empty word" if eaten else f"nothing{before}"
             raise click.UsageError(f"{option} needs at least one device and got {what}", ctx)
 
 

@@ -71,6 +71,8 @@ def _verdict(result: AccessChange) -> str:
         parts.append(f"revoked from {device_list(result.revoked)}")
     if parts:
         return ("access would be " if result.dry_run else "access ") + ", ".join(parts)
+    if result.outcome_unknown:
+        return "what changed is not known"
     return "nothing changed" if result.set_access_calls else "nothing to do"
 
 

@@ -6,7 +6,8 @@ from rich.text import Text
 
 from mempool_cli.model import Session, SessionList, SessionStatus, SessionStopped
 from mempool_cli.render.layout import grid, line
-from mempool_cli.render.words import idle, moment
+from mempool_cli.render.words import moment
+from mempool_cli.wording import idle
 
 
 def sessions(result: SessionList, width: int | None) -> list[Text]:
@@ -21,7 +22,7 @@ def sessions(result: SessionList, width: int | None) -> list[Text]:
             str(entry.pid),
             _driver(entry),
             moment(entry.started),
-            moment(entry.expires) if entry.expires else "-",
+            _ends(entry),
             ", ".join(entry.pools) or "-",
         )
         for entry in result.sessions
@@ -41,13 +42,13 @@ def status(result: SessionStatus) -> list[Text]:
         ("pools", ", ".join(entry.pools) or "none created"),
         ("blocks", _blocks(entry)),
     ]
-    return [line(f"{entry.kind} {entry.name} {verb} (pid {entry.pid})"), *grid(None, facts, indent="  ")]
+    return [line(f"{_who(entry)} {verb} (pid {entry.pid})"), *grid(None, facts, indent="  ")]
 
 
 def stopped(result: SessionStopped) -> list[Text]:
     """How a host ended, and what became of its pools."""
     entry = result.session
-    who = f"{entry.kind} {entry.name} (pid {entry.pid})"
+    who = f"{_who(entry)} (pid {entry.pid})"
     if result.killed:
         lost = f"; it could not destroy its pools itself: {', '.join(entry.pools)}" if entry.pools else ""
         return [line(f"{who} was killed{lost}")]
@@ -57,8 +58,18 @@ def stopped(result: SessionStopped) -> list[Text]:
     return [line(f"{who} stopped{gone}{left}")]
 
 
+def _who(entry: Session) -> str:
+    return f"{'' if entry.sim is None else 'simulated '}{entry.kind} {entry.name}"
+
+
 def _driver(entry: Session) -> str:
     return "hardware" if entry.sim is None else f"SIMULATED machine {entry.sim}"
+
+
+def _ends(entry: Session) -> str:
+    if not entry.answering:
+        return "no answer"
+    return moment(entry.expires) if entry.expires else "-"
 
 
 def _end(entry: Session) -> str:

@@ -62,12 +62,6 @@ def moment(stamp: str) -> str:
     return f"{when:%Y-%m-%d %H:%M} UTC"
 
 
-def idle(seconds: int) -> str:
-    """`30 idle minutes`."""
-    count, unit = (seconds // 60, "minute") if seconds % 60 == 0 else (seconds, "second")
-    return f"{count} idle {unit}{'' if count == 1 else 's'}"
-
-
 def calls(count: int) -> str:
     """`1 cuMemPoolSetAccess call`."""
     return f"{count or 'no'} cuMemPoolSetAccess call{'s' if count > 1 else ''}"

@@ -22,7 +22,7 @@ ANSWER_SECONDS = 60.0
 
 _ENDING_SECONDS = 5.0
 
-Boot = Callable[[Place, Lock], HostState]
+Boot = Callable[[Place, Lock, OnEvent], HostState]
 
 
 def reach(place: Place, deadline: float, *, report_death: bool = True) -> tuple[Connection, HostState] | Lock:
@@ -43,6 +43,7 @@ def reach(place: Place, deadline: float, *, report_death: bool = True) -> tuple[
             return lock
         died = journal.death(place)
         if died is None:
+            place.clear_log()
             return lock
         lock.release()
         raise died
@@ -123,7 +124,7 @@ class SessionRunner:
         `other-environment`, and what `boot` raises.
         """
         line = _encoded(request, trace=trace)
-        connection = self._connect(self._boot)
+        connection = self._connect(on_event)
         if connection is None:
             raise MempoolError("no-session", f"session {self._place.name} has ended", hint="`mempool session list`")
         with connection, Watch(self._place.lock) as watch:
@@ -132,23 +133,23 @@ class SessionRunner:
             if answered.ending:
                 watch.free(time.monotonic() + _ENDING_SECONDS)
             elif started:
-                on_event(Event("status", f"started session {started.name} (pid {started.pid})"))
+                on_event(Event("status", f"started {started.who} (pid {started.pid})"))
             return answered.answer
 
     def close(self) -> None:
         """Nothing: no connection is kept."""
 
-    def _connect(self, boot: Boot | None) -> Connection | None:
-        """A connection to the right host; None when none lives and none is to be started."""
+    def _connect(self, on_event: OnEvent | None) -> Connection | None:
+        """A connection to the right host; None when none lives and none is to be started, as without `on_event`."""
         while True:
             # From now on, not from before a start: that has a limit of its own.
             deadline = time.monotonic() + self._timeout
             reached = reach(self._place, deadline, report_death=self._report_death)
             if isinstance(reached, Lock):
-                if boot is None:
+                if self._boot is None or on_event is None:
                     reached.release()
                     return None
-                self._untold = boot(self._place, reached)
+                self._untold = self._boot(self._place, reached, on_event)
                 continue
             connection, state = reached
             try:

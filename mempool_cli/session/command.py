@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,8 @@ from mempool_cli.session.directory import RUNTIME_DIR, chosen_directory
 
 _PASSED_ON = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
+_CANNOT_RUN = 126
+_NOT_FOUND = 127
 
 
 def run_with_session(
@@ -24,20 +27,21 @@ def run_with_session(
 ) -> int:
     """Runs `command` with a fresh session in MEMPOOL_SESSION, and stops that; the command's status, 128 + signal.
 
-    `name` None: a name that no other session has. Signals are passed on. The session also ends when this process
-    is killed. MempoolError `session-start` and the like, `usage` when the command cannot be run, and, when the
-    command itself was content, `session-died` or what else befell the session. Main thread only.
+    As of a shell, 127 when the command is not found, 126 when it cannot be run; an event says why. `name` None: a
+    name that no other session has. Signals are passed on. The session also ends when this process is killed.
+    MempoolError `session-start` and the like, and, when the command itself was content, `session-died` or what else
+    befell the session. Main thread only.
     """
     name = name or f"run-{os.urandom(4).hex()}"
     lifeline, ours = os.pipe()
     try:
-        started = lifecycle.start(name, source, idle_timeout=0, lifeline=lifeline)
+        started = lifecycle.start(name, source, idle_timeout=0, lifeline=lifeline, on_event=on_event)
         if not started.started_now:
             raise MempoolError("session-start", f"session {name} runs already", hint="leave the name out")
         try:
-            status = _run(command, _environment(name, source))
+            status = _run(command, _environment(name, source), on_event)
         except BaseException:
-            lifecycle.stop(name, simulated=source.sim is not None)
+            lifecycle.stop(name, source)
             raise
         return _stop(name, source, status, on_event)
     finally:
@@ -47,7 +51,7 @@ def run_with_session(
 
 def _stop(name: str, source: DriverSource, status: int, on_event: OnEvent) -> int:
     try:
-        stopped = lifecycle.stop(name, simulated=source.sim is not None)
+        stopped = lifecycle.stop(name, source)
     except MempoolError as error:
         # The command may have stopped its session itself.
         if error.problem.code == "no-session":
@@ -79,14 +83,17 @@ def _environment(name: str, source: DriverSource) -> Mapping[str, str]:
     return environment
 
 
-def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
+def _run(command: Sequence[str], environment: Mapping[str, str], on_event: OnEvent) -> int:
     with _signals_held() as before:
         try:
             # Python itself ignores these two; a command of the user's must not inherit that.
             python_ignores = [signal.SIGPIPE, signal.SIGXFSZ]
+            if not command[0]:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))  # of which spawn makes a ValueError
             pid = os.posix_spawnp(command[0], list(command), environment, setsigmask=before, setsigdef=python_ignores)
         except OSError as error:
-            raise MempoolError("usage", f"{command[0]} cannot be run: {error.strerror}") from error
+            on_event(Event("status", f"error: {command[0]} cannot be run: {error.strerror}"))
+            return _NOT_FOUND if error.errno == errno.ENOENT else _CANNOT_RUN
         while True:
             came = signal.sigwaitinfo({signal.SIGCHLD, *_PASSED_ON})
             if came.si_signo == signal.SIGCHLD:

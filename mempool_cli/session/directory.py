@@ -15,6 +15,7 @@ from mempool_cli.names import NAME
 RUNTIME_DIR = "MEMPOOL_RUNTIME_DIR"
 SOCKET_PATH_BYTES = 107
 
+_OWN = f"choose a directory of your own that only you can write to, e.g. `{RUNTIME_DIR}=/tmp/mine`"
 _PREFIX = {True: "sim-", False: "gpu-"}
 
 
@@ -77,20 +78,15 @@ def _check_own(directory: Path, found: os.stat_result) -> None:
     if found.st_uid != os.geteuid():
         raise _unusable(directory, f"belongs to uid {found.st_uid}, not to uid {os.geteuid()}")
     if found.st_mode & 0o077:
+        # One that the user named may be there for others too: /tmp itself, closed, breaks the machine.
+        ours = not os.environ.get(RUNTIME_DIR) and not found.st_mode & stat.S_ISVTX
+        hint = f"look at what is in it, then `chmod 700 {directory}`" if ours else _OWN
         mode = stat.S_IMODE(found.st_mode)
-        raise MempoolError(
-            "runtime-directory",
-            f"{directory} is open to others: mode {mode:04o}",
-            hint=f"look at what is in it, then `chmod 700 {directory}`",
-        )
+        raise MempoolError("runtime-directory", f"{directory} is open to others: mode {mode:04o}", hint=hint)
 
 
 def _unusable(directory: Path, why: str) -> MempoolError:
-    return MempoolError(
-        "runtime-directory",
-        f"{directory}: {why}",
-        hint=f"set {RUNTIME_DIR} to a directory of your own that only you can write to",
-    )
+    return MempoolError("runtime-directory", f"{directory}: {why}", hint=_OWN)
 
 
 @dataclass(frozen=True)
@@ -120,8 +116,13 @@ class Place:
         return self._file("journal")
 
     @property
-    def new_journal(self) -> Path:
-        """The next journal, while it is written."""
+    def ended(self) -> Path:
+        """What is to be told of a host that ended unasked. Found while the lock is free; the next start tells it."""
+        return self._file("ended")
+
+    @property
+    def new(self) -> Path:
+        """The next content of a file, while it is written."""
         return self._file("new")
 
     @property
@@ -139,17 +140,26 @@ class Place:
         """An empty directory: a driver that looks here for an MPS server finds none."""
         return self._file("mps")
 
+    def write(self, path: Path, data: bytes) -> None:
+        """Puts `data` at `path`, whole or not at all, for this user alone. The caller holds the lock; OSError."""
+        self.new.unlink(missing_ok=True)
+        fd = os.open(self.new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+        self.new.replace(path)
+
     def clear(self) -> None:
-        """Removes what a host leaves, but not its lock and its log."""
-        for path in (self.socket, self.new_journal, self.journal):
+        """Removes what a host leaves, but not its lock, its log and what is to be told of its end."""
+        for path in (self.socket, self.new, self.journal):
             path.unlink(missing_ok=True)
         with suppress(OSError):
             self.mps.rmdir()
 
-    def clear_log(self) -> None:
-        """Removes the log of a host that has nothing more to say, unless something is in it."""
+    def clear_log(self, *, clean: bool = False) -> None:
+        """Removes the log of a host that does not live, unless something is in it; after a `clean` end, a traceback."""
         with suppress(FileNotFoundError):
-            if self.log.stat().st_size == 0:
+            said = self.log.read_bytes()
+            if not said or (clean and b"Traceback" not in said):
                 self.log.unlink()
 
     def _file(self, kind: str) -> Path:

@@ -6,7 +6,10 @@ import os
 import re
 from dataclasses import dataclass
 
+from msgspec import structs
+
 from mempool_cli.errors import MempoolError
+from mempool_cli.model import Answer, Notice
 from mempool_cli.requests import AnyRequest
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -43,15 +46,27 @@ def check(request: AnyRequest, client: Environment, host: Environment, who: str)
     words = numbered(request)
     if client == host or not words:
         return
-    differing = [
+    raise MempoolError(
+        "other-environment",
+        f"{', '.join(words)}: device numbers may mean other cards: {_differing(client, host, who)}",
+        hint="name devices by UUID (`mempool devices`), or use the same variables as the session",
+    )
+
+
+def warned(answer: Answer, client: Environment, host: Environment, who: str) -> Answer:
+    """The answer, with a warning when its numbers would mean other cards to the client."""
+    if client == host or answer.result is None:
+        return answer
+    message = f"device numbers are those of {who}: {_differing(client, host, who)}"
+    warnings = (*answer.result.warnings, Notice("other-environment", message))
+    return structs.replace(answer, result=structs.replace(answer.result, warnings=warnings))
+
+
+def _differing(client: Environment, host: Environment, who: str) -> str:
+    return "; ".join(
         f"{name} is {_shown(ours)} in {who}, and {_shown(theirs)} here"
         for name, ours, theirs in ((VISIBLE, host.visible, client.visible), (ORDER, host.order, client.order))
         if ours != theirs
-    ]
-    raise MempoolError(
-        "other-environment",
-        f"{', '.join(words)}: device numbers may mean other cards: {'; '.join(differing)}",
-        hint="name devices by UUID (`mempool devices`), or use the same variables as the session",
     )
 
 

@@ -17,7 +17,7 @@ from mempool_cli.driver import DriverSource
 from mempool_cli.errors import MempoolError, Problem
 from mempool_cli.operations import LocalRunner
 from mempool_cli.requests import Devices
-from mempool_cli.session import journal, protocol
+from mempool_cli.session import farewell, journal, protocol
 from mempool_cli.session.directory import Place
 from mempool_cli.session.environment import Environment
 from mempool_cli.session.lease import Lease
@@ -79,7 +79,7 @@ def main(plan_fd: int) -> int:
     except MempoolError as error:
         _tell(plan.ready, Refused(error.problem))
         return error.problem.exit
-    place.clear_log()
+    place.clear_log(clean=True)
     # The starter has let go of the lock long ago: it is ours alone.
     place.lock.unlink(missing_ok=True)
     return 0
@@ -147,6 +147,11 @@ def serve(
             raise
         server.serve()
         _log(server.problems)
+        if server.farewell:
+            try:
+                farewell.leave(place, server.farewell)
+            except OSError as error:
+                sys.stderr.write(f"mempool: its end cannot be left to be told: {error}\n")
         # While signals still mean a clean end.
         place.clear()
 
@@ -206,7 +211,7 @@ def _listen(place: Place) -> Iterator[socket.socket]:
 @contextmanager
 def _stopped_by_signals(server: Server) -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
-        server.request_stop()
+        server.request_stop(f"by {signal.Signals(number).name}")
 
     # A signal between the check and the wait would be seen only at the next request, but for this descriptor.
     wake = signal.set_wakeup_fd(server.wake_fd, warn_on_full_buffer=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,12 +17,7 @@ _FATAL = "Fatal Python error: "
 
 def write(place: Place, state: HostState) -> None:
     """Puts `state` in place of the last one, whole or not at all. Never holds access: that is asked, not kept."""
-    new = place.new_journal
-    new.unlink(missing_ok=True)
-    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        file.write(protocol.encode(state))
-    new.replace(place.journal)
+    place.write(place.journal, protocol.encode(state))
 
 
 def read(path: Path) -> HostState | None:

@@ -10,10 +10,11 @@ from functools import partial
 
 from mempool_cli.driver import DriverSource
 from mempool_cli.errors import MempoolError
-from mempool_cli.model import Notice, Session, SessionList, SessionStatus, SessionStopped
-from mempool_cli.session import IDLE_SECONDS, directory, journal, protocol
+from mempool_cli.model import Event, Notice, Session, SessionList, SessionStatus, SessionStopped
+from mempool_cli.requests import OnEvent
+from mempool_cli.session import IDLE_SECONDS, directory, farewell, journal, protocol
 from mempool_cli.session.client import ANSWER_SECONDS, SessionRunner, reach
-from mempool_cli.session.compatible import check_same
+from mempool_cli.session.compatible import check_same, other_machine
 from mempool_cli.session.connection import AbsentError, Connection, EndedError
 from mempool_cli.session.directory import Place
 from mempool_cli.session.lock import Lock, Watch, held
@@ -56,32 +57,36 @@ def start(
     name: str,
     source: DriverSource,
     *,
-    idle_timeout: int = IDLE_SECONDS,
+    idle_timeout: int | None = None,
     timeout: float | None = None,
     lifeline: int | None = None,
+    on_event: OnEvent = lambda event: None,
 ) -> SessionStatus:
     """The session of this name, started when none lives. `idle_timeout` in seconds; 0: it never ends by itself.
 
-    With `lifeline`, a pipe, a session started here stops when that has no writer. MempoolError `session-start`,
+    When one lives with another `idle_timeout`, a warning says so; None is content with any. With `lifeline`, a pipe,
+    a session started here stops when that has no writer. MempoolError `session-start`,
     or why the driver is no use; `other-driver`, `other-version` when another runs; `session-died` as `find`.
     """
     place = directory.made_place(name, simulated=source.sim is not None)
     reached = reach(place, _deadline(timeout))
     if isinstance(reached, Lock):
-        state = _boot(place, reached, source=source, idle_timeout=idle_timeout, lifeline=lifeline)
+        seconds = IDLE_SECONDS if idle_timeout is None else idle_timeout
+        state = _boot(place, reached, on_event, source=source, idle_timeout=seconds, lifeline=lifeline)
         return SessionStatus(session=state.session(), started_now=True)
     connection, state = reached
     with connection:
         check_same(state, source)
-    return SessionStatus(session=state.session())
+    return SessionStatus(session=state.session(), warnings=_other_timeout(state, idle_timeout))
 
 
 def serve_here(
     name: str,
     source: DriverSource,
     *,
-    idle_timeout: int = IDLE_SECONDS,
+    idle_timeout: int | None = None,
     on_ready: Callable[[SessionStatus], None] = lambda status: None,
+    on_event: OnEvent = lambda event: None,
 ) -> None:
     """Is the session of this name, in this process, until SIGINT, SIGTERM, `stop` or the idle timeout ends it.
 
@@ -100,32 +105,37 @@ def serve_here(
                 hint="`mempool session stop`, or another name with `--session NAME`",
             )
     try:
+        _tell_end(place, on_event)
         serve_in_foreground(
             place,
             source,
-            idle_timeout=idle_timeout,
+            idle_timeout=IDLE_SECONDS if idle_timeout is None else idle_timeout,
             announce=lambda state: on_ready(SessionStatus(session=state.session(), started_now=True)),
         )
     finally:
         reached.release()
 
 
-def status(name: str, *, simulated: bool, timeout: float | None = None) -> SessionStatus:
-    """The host of this name. MempoolError `no-session`; `session-died` and `session-busy` as `find`."""
-    connection, state = _reach_living(name, simulated, _deadline(timeout))
+def status(name: str, source: DriverSource, *, timeout: float | None = None) -> SessionStatus:
+    """The host of this name, with a warning when it simulates another machine.
+
+    MempoolError `no-session`; `session-died` and `session-busy` as `find`.
+    """
+    connection, state = _reach_living(name, source.sim is not None, _deadline(timeout))
     with connection:
-        return SessionStatus(session=state.session())
+        return SessionStatus(session=state.session(), warnings=other_machine(state, source))
 
 
-def stop(name: str, *, simulated: bool, kill: bool = False, timeout: float | None = None) -> SessionStopped:
+def stop(name: str, source: DriverSource, *, kill: bool = False, timeout: float | None = None) -> SessionStopped:
     """Ends the host of this name, and returns when its process is gone; what went wrong is in the result.
 
-    `kill`: by SIGKILL, for one that does not answer; its pools are lost without cleanup. MempoolError
-    `no-session`; `session-stop` when it does not end; `session-died` when it had died before.
+    It may simulate another machine, of which a warning tells: one whose file has changed can be stopped too. `kill`:
+    by SIGKILL, for one that does not answer; its pools are lost without cleanup. MempoolError `no-session`;
+    `session-stop` when it does not end; `session-died` when it had died before.
     """
-    deadline = _deadline(timeout)
+    deadline, simulated = _deadline(timeout), source.sim is not None
     if kill:
-        return _kill(name, simulated, deadline)
+        return _kill(name, source, deadline)
     connection, state = _reach_living(name, simulated, deadline)
     with connection, Watch(_place(name, simulated).lock) as watch:
         try:
@@ -136,7 +146,11 @@ def stop(name: str, *, simulated: bool, kill: bool = False, timeout: float | Non
             raise _not_stopped(state)
     assert isinstance(reply, Stopped)
     _reap(state)
-    return SessionStopped(session=reply.state.session(), not_destroyed=reply.not_destroyed, warnings=reply.notices)
+    return SessionStopped(
+        session=reply.state.session(),
+        not_destroyed=reply.not_destroyed,
+        warnings=(*other_machine(state, source), *reply.notices),
+    )
 
 
 def list_sessions(*, simulated: bool) -> SessionList:
@@ -150,19 +164,28 @@ def list_sessions(*, simulated: bool) -> SessionList:
         place = Place(path.parent, simulated, state.name)
         found = _look(place, state)
         if found:
-            living.append(found.session())
+            living.append(found)
         elif path.exists():
             message = f"session {state.name} (pid {state.pid}) has died; the next command on it tells how"
             warnings.append(Notice("session-died", message))
     return SessionList(sessions=tuple(living), warnings=tuple(warnings))
 
 
+def tell_end(name: str, *, simulated: bool, on_event: OnEvent) -> None:
+    """Tells, once, that a host of this name ended unasked with what it held; for a command that goes on without."""
+    place = directory.place(name, simulated=simulated)
+    if place:
+        _tell_end(place, on_event)
+
+
 def no_session(name: str, *, simulated: bool) -> MempoolError:
-    """The error for a name under which no host lives."""
-    kind = "simulated session" if simulated else "session"
+    """The error for a name under which no host lives; tells, once, of one that ended unasked with what it held."""
+    place = directory.place(name, simulated=simulated)
+    ended = farewell.take(place) if place else None
+    told = f": it {ended.words}" if ended else ""
     return MempoolError(
         "no-session",
-        f"no {kind} {name!r} runs",
+        f"no {_kind(simulated)} {name!r} runs{told}",
         hint="`mempool session list` shows those that do; `mempool session start` starts one",
     )
 
@@ -171,9 +194,28 @@ def _deadline(timeout: float | None) -> float:
     return time.monotonic() + (ANSWER_SECONDS if timeout is None else timeout)
 
 
+def _kind(simulated: bool) -> str:
+    return "simulated session" if simulated else "session"
+
+
+def _tell_end(place: Place, on_event: OnEvent) -> None:
+    ended = farewell.take(place)
+    if ended:
+        on_event(Event("status", f"{_kind(place.simulated)} {place.name} {ended.words}"))
+
+
+def _other_timeout(state: HostState, wanted: int | None) -> tuple[Notice, ...]:
+    if wanted in (None, state.idle_timeout):
+        return ()
+    has = f"an idle timeout of {state.idle_timeout} s" if state.idle_timeout else "no idle timeout"
+    message = f"{state.kind} {state.name} runs already, with {has}; stop it first to change that"
+    return (Notice("already-running", message),)
+
+
 def _boot(
     place: Place,
     lock: Lock,
+    on_event: OnEvent,
     *,
     source: DriverSource,
     idle_timeout: int,
@@ -182,6 +224,7 @@ def _boot(
 ) -> HostState:
     from mempool_cli.session.boot import boot
 
+    _tell_end(place, on_event)
     return boot(place, lock, source, idle_timeout=idle_timeout, provisional=provisional, lifeline=lifeline)
 
 
@@ -208,7 +251,8 @@ def _not_stopped(state: HostState) -> MempoolError:
     )
 
 
-def _kill(name: str, simulated: bool, deadline: float) -> SessionStopped:
+def _kill(name: str, source: DriverSource, deadline: float) -> SessionStopped:
+    simulated = source.sim is not None
     place = _place(name, simulated)
     state = journal.read(place.journal)
     if state is None or not held(place.lock):
@@ -229,7 +273,8 @@ def _kill(name: str, simulated: bool, deadline: float) -> SessionStopped:
         place.clear()
         place.clear_log()
         lock.release()
-    return SessionStopped(session=state.session(), killed=True)
+    session = state.session(answering=False)
+    return SessionStopped(session=session, killed=True, warnings=other_machine(state, source))
 
 
 def _send_kill(state: HostState, place: Place) -> None:
@@ -251,10 +296,10 @@ def _reap(state: HostState) -> None:
     reap(state.pid)
 
 
-def _look(place: Place, written: HostState) -> HostState | None:
-    """The host as it is; as it last wrote when it is busy; None when it is not alive."""
+def _look(place: Place, written: HostState) -> Session | None:
+    """The host as it is; as it last wrote when it does not answer; None when it is not alive."""
     try:
         with Connection(place.socket, time.monotonic() + _LIST_SECONDS) as connection:
-            return connection.hello()
+            return connection.hello().session()
     except (AbsentError, EndedError, TimeoutError, MempoolError):
-        return written if held(place.lock) and place.journal.exists() else None
+        return written.session(answering=False) if held(place.lock) and place.journal.exists() else None

@@ -66,8 +66,13 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True, tag="state"):
     idle_timeout: int
     pools: tuple[str, ...]
 
-    def session(self) -> Session:
-        """The same, as users are told."""
+    @property
+    def who(self) -> str:
+        """`simulated session default`."""
+        return f"{'' if self.sim is None else 'simulated '}{self.kind} {self.name}"
+
+    def session(self, *, answering: bool = True) -> Session:
+        """The same, as users are told. Not `answering`: as it wrote last, when it was to end later or sooner."""
         return Session(
             kind=self.kind,
             name=self.name,
@@ -75,9 +80,10 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True, tag="state"):
             version=self.version,
             sim=self.sim,
             started=self.started,
-            expires=self.expires,
+            expires=self.expires if answering else None,
             idle_timeout=self.idle_timeout,
             pools=self.pools,
+            answering=answering,
         )
 
 

@@ -11,6 +11,7 @@ import socket
 import time
 import traceback
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol
 
@@ -22,9 +23,11 @@ from mempool_cli.session import environment, protocol
 from mempool_cli.session.compatible import other_version
 from mempool_cli.session.credentials import peer_uid
 from mempool_cli.session.environment import Environment
+from mempool_cli.session.farewell import Farewell
 from mempool_cli.session.lease import Lease
 from mempool_cli.session.peer import Peer, TooLongError
 from mempool_cli.session.protocol import Answered, Happened, Head, HostState, Refused, Stopped
+from mempool_cli.wording import idle
 
 _AGAIN_SECONDS = 0.1
 # More would be too much for epoll_wait, which takes milliseconds in 32 bits.
@@ -79,12 +82,15 @@ class Server:
         self._here = here
         self._provisional = provisional
         self._failed = False
+        self._changed = False
         self._pools = runner.pool_names()
         self._peers: set[Peer] = set()
         self._stopping = False
+        self._why: str | None = None
         self._ended = False
         self._accepts_at: float | None = None
         self.problems: tuple[Problem, ...] = ()
+        self.farewell: Farewell | None = None
         self._wake_out, self.wake_fd = os.pipe()
         os.set_blocking(self._wake_out, False)
         os.set_blocking(self.wake_fd, False)
@@ -109,8 +115,12 @@ class Server:
             pools=self._runner.pool_names(),
         )
 
-    def request_stop(self) -> None:
-        """Ends `serve` soon, after the request that runs; from any thread or a signal handler."""
+    def request_stop(self, why: str | None = None) -> None:
+        """Ends `serve` soon, after the request that runs; from any thread or a signal handler.
+
+        `why`: `by SIGTERM`, for whoever misses its pools then; None when nobody will.
+        """
+        self._why = why
         self._stopping = True
         try:
             os.write(self.wake_fd, b"\0")
@@ -123,7 +133,10 @@ class Server:
         self._on_readable(fd, partial(self._lifeline, fd))
 
     def serve(self) -> None:
-        """Returns when it has ended: pools given up, `withdraw` called, replies sent. `problems`: what stayed."""
+        """Returns when it has ended: pools given up, `withdraw` called, replies sent.
+
+        `problems`: what stayed; `farewell`: what is to be told when nobody asked for the end of what it held.
+        """
         self._lease.begin()
         while not self._ended:
             for key, _ in self._selector.select(self._patience()):
@@ -133,6 +146,7 @@ class Server:
             self._drop_late()
             self._accept_again()
             if self._stopping or self._unused():
+                self.farewell = self._farewell()
                 self._end()
                 self._part()
 
@@ -158,6 +172,12 @@ class Server:
     def _unused(self) -> bool:
         # A client that was greeted is going to ask: no end while one is connected.
         return not self._peers and (self._failed or self._lease.left() == 0)
+
+    def _farewell(self) -> Farewell | None:
+        why = self._why if self._stopping else f"after {idle(self._lease.idle_timeout)}"
+        if why is None or not self._changed:
+            return None
+        return Farewell(when=datetime.now(UTC), why=why, pools=self._runner.pool_names())
 
     def _drop_late(self) -> None:
         now = time.monotonic()
@@ -260,10 +280,11 @@ class Server:
         if (head.version, head.messages) != (__version__, protocol.messages_digest()):
             raise other_version(who, __version__, head.version or "unknown")
         run = protocol.decode_run(line)
-        environment.check(run.request, Environment(run.visible, run.order), self._here, who)
+        there = Environment(run.visible, run.order)
+        environment.check(run.request, there, self._here, who)
         begun = time.monotonic()
         self._lease.touch()
-        answer = self._execute(peer, run)
+        answer = environment.warned(self._execute(peer, run), there, self._here, who)
         self._lease.touch()
         for other in self._peers:
             other.excuse(time.monotonic() - begun)
@@ -295,8 +316,9 @@ class Server:
 
     def _weigh(self, answer: Answer) -> None:
         """A host that was started for one request ends again when that failed and left nothing to hold."""
+        self._changed = self._changed or answer.changed or bool(self._pools)
         if self._provisional:
-            self._failed = answer.problem is not None and not (answer.changed or self._pools)
+            self._failed = answer.problem is not None and not self._changed
             self._provisional = self._failed
 
     def _end(self) -> Stopped:
@@ -304,8 +326,10 @@ class Server:
         state = self.state()
         self.problems = self._runner.close()
         self._hooks.withdraw()
-        notices = tuple(Notice(each.code, each.message) for each in self.problems)
-        return Stopped(state=state, notices=notices, not_destroyed=self._runner.pool_names())
+        left = self._runner.pool_names()
+        # A destroy that was refused is what `left` tells.
+        told = [each for each in self.problems if not (left and each.code == "driver-refused")]
+        return Stopped(state=state, notices=tuple(Notice(each.code, each.message) for each in told), not_destroyed=left)
 
     def _part(self, told: Peer | None = None) -> None:
         """Sends what is still to go, and to clients that wait for an answer, all but `told`, that none will come."""

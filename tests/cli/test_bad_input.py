@@ -9,8 +9,11 @@ import pytest
 from .conftest import Mempool, MempoolProcess
 from .machines import FOUR, label, machine
 
-NAMES = "a letter or _, then up to 63 letters, digits, '_', '.' or '-'; not host, all, peers, GPU-, MIG-"
-POOLS = "a pool is a name from `mempool create`, a device (0: its default pool), default:0 or current:0"
+NAMES = (
+    "a letter or _, then up to 63 letters, digits, '_', '.' or '-';"
+    " not host, numa, all, peers, default, current, GPU-..., MIG-..."
+)
+POOLS = "a pool is a name that `create` gave it, a device (0: its default pool), default:0 or current:0"
 DEVICES = "a device is an ordinal (0), a UUID or its beginning (GPU-8fc8), or a PCI bus id (0000:19:00.0)"
 SPECS = (
     "SPEC is a number of devices, a profile (asym-3, dgx-h200, h100-cc, h200, mixed-4, no-p2p-2, pcie-4),"
@@ -48,7 +51,7 @@ def test_unknown_pools(mempool: Mempool, command: str, word: str, shown: str) ->
     assert mempool("--sim", "4", "--no-session", command, word) == (
         2,
         "",
-        label("4") + f"error: there is no pool {shown}: this process created none [unknown-pool]\n  try: {POOLS}\n",
+        label("4") + f"error: there is no pool {shown}; created here: none [unknown-pool]\n  try: {POOLS}\n",
     )
 
 
@@ -86,7 +89,26 @@ def test_unknown_devices(mempool: Mempool, word: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "1a", "0", "host", "all", "peers", "GPU-x", "gpu-1", "MIG-", "default:0", "a b", "a,b", "[b]x", "é"]
+    "name",
+    [
+        "",
+        "1a",
+        "0",
+        "host",
+        "numa",
+        "default",
+        "current",
+        "all",
+        "peers",
+        "GPU-x",
+        "gpu-1",
+        "MIG-",
+        "default:0",
+        "a b",
+        "a,b",
+        "[b]x",
+        "é",
+    ],
 )
 def test_names_that_are_none(mempool: Mempool, name: str) -> None:
     assert mempool("--sim", "4", "--no-session", "create", "0", "--name", name) == (
@@ -106,7 +128,7 @@ def test_names_with_what_a_terminal_would_obey(mempool: Mempool, name: str, show
     assert (done.status, done.err.splitlines()[1]) == (2, f"error: {shown} is no name for a pool [bad-name]")
 
 
-@pytest.mark.parametrize("name", ["a", "_", "A.b-c_9", "a" * 64, "hosts", "default", "current", "pool-7"])
+@pytest.mark.parametrize("name", ["a", "_", "A.b-c_9", "a" * 64, "hosts", "defaults", "currently", "pool-7"])
 def test_names(mempool: Mempool, name: str) -> None:
     assert mempool("--sim", "4", "--no-session", "create", "0", "-q", "--name", name).out == f"{name}\n"
 

@@ -89,7 +89,7 @@ def test_a_name_is_free_again_after_destroy(mempool: Mempool) -> None:
     assert mempool("--sim", "4", "create", "1", "--name", "a") == (
         2,
         "",
-        label("4") + "error: there is a pool 'a' already [name-taken]\n  try: `mempool list` shows it\n",
+        label("4") + "error: there is a pool 'a' already [name-taken]\n  try: `mempool --sim 4 list` shows it\n",
     )
     assert "a          created          0   owner 0; RW 1; none 2-3\n" in mempool("--sim", "4", "probe").out
     mempool("--sim", "4", "destroy", "a")
@@ -102,8 +102,8 @@ def test_a_device_that_cannot_is_refused_before_there_is_a_pool(mempool: Mempool
     assert done.err.splitlines()[-2:] == [
         "error: devices 2-3 cannot reach device 0, so no access can be granted to a new pool;"
         " nothing was changed [not-peer-capable]",
-        "  try: `mempool devices` shows who reaches whom; `grant --force` tries anyway, and then the next"
-        " allocation may fail",
+        "  try: `--to peers` takes those that can, `mempool --sim pcie-4 devices` shows them; `grant --force` tries"
+        " anyway, and then the next allocation may fail",
     ]
     assert mempool("--sim", "pcie-4", "session", "list").out == "no session runs\n"
     assert (
@@ -116,7 +116,7 @@ def test_a_host_pool_takes_the_cards_that_have_pools(mempool: Mempool) -> None:
         3,
         "",
         label("mixed-4") + "error: device 2 cannot use memory pools, so no access can be granted to a new pool;"
-        " nothing was changed [no-pool-support]\n",
+        " nothing was changed [no-pool-support]\n  try: `--to peers` takes those that can\n",
     )
     done = mempool("--sim", "mixed-4", "--no-session", "create", "host", "--to", "peers")
     assert "access now: RW 0-1, 3; no pool support 2\n" in done.out
@@ -125,8 +125,8 @@ def test_a_host_pool_takes_the_cards_that_have_pools(mempool: Mempool) -> None:
 @pytest.mark.parametrize(
     ("spec", "location", "status", "message", "hint"),
     [
-        ("2", "9", 2, "there is no device 9: devices 0 to 1 are visible [unknown-device]", "`mempool devices`"),
-        ("1", "1", 2, "there is no device 1: only device 0 is visible [unknown-device]", "`mempool devices`"),
+        ("2", "9", 2, "there is no device 9: devices 0 to 1 are visible [unknown-device]", "`mempool --sim 2 devices`"),
+        ("1", "1", 2, "there is no device 1: only device 0 is visible [unknown-device]", "`mempool --sim 1 devices`"),
         ("2", "-x", 2, "No such option '-x'. [usage]", "see `mempool create --help`"),
         ("2", "", 2, "'' is no place for a pool [usage]", "a device (0, GPU-8fc8, 0000:19:00.0), host, or numa:0"),
         ("2", "hots", 2, "'hots' is no place for a pool [usage]", "a device (0, GPU-8fc8, 0000:19:00.0), host, or"),

@@ -62,7 +62,7 @@ def test_a_host_pool_is_no_devices_current_pool(mempool: Mempool) -> None:
 @pytest.mark.parametrize(
     ("word", "status", "message"),
     [
-        ("nope", 2, "there is no pool 'nope': this process created none [unknown-pool]"),
+        ("nope", 2, "there is no pool 'nope'; created here: none [unknown-pool]"),
         ("9", 2, "there is no device 9: devices 0 to 3 are visible [unknown-device]"),
         ("2", 3, "device 2 (Tesla K40c) has no memory pool support [no-pool-support]"),
     ],

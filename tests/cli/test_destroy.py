@@ -57,7 +57,7 @@ def test_none_is_destroyed_when_one_cannot_be(mempool: Mempool) -> None:
     mempool("--sim", "4", "create", "0", "--name", "a", "--to", "1")
     mempool("--sim", "4", "create", "0", "--name", "b")
     for last, message in (
-        ("nope", "there is no pool 'nope': this process created a, b [unknown-pool]"),
+        ("nope", "there is no pool 'nope'; created here: a, b [unknown-pool]"),
         ("9", "there is no device 9: devices 0 to 3 are visible [unknown-device]"),
         ("0", "pool default:0 is a default pool, which cannot be destroyed [default-pool]"),
         ("default:3", "pool default:3 is a default pool, which cannot be destroyed [default-pool]"),

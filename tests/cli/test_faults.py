@@ -271,7 +271,8 @@ def test_what_would_not_clear_is_reported(mempool: Mempool, tmp_path: Path) -> N
         + "destroyed pool a (access of device 1 cleared first)\n  access would not clear: device 2\n"
         + AFFECTED,
         "error: destroyed, but access would not clear first: a (device 2) [not-cleared]\n"
-        "  try: a pool created later may get the same handle and inherit this access; `mempool create` reports it\n",
+        "  try: a pool created later may get the same handle and inherit this access;"
+        f" `mempool --sim {spec} create` reports it\n",
     )
     assert "\na " not in mempool("--sim", spec, "list").out
 

@@ -154,7 +154,11 @@ def test_nothing(mempool: Mempool) -> None:
 
 
 def test_an_unknown_command(mempool: Mempool) -> None:
-    assert mempool("probes") == (2, "", "error: No such command 'probes'. [usage]\n  try: see `mempool --help`\n")
+    assert mempool("probes") == (
+        2,
+        "",
+        "error: No such command 'probes'. Did you mean 'probe'? [usage]\n  try: see `mempool --help`\n",
+    )
 
 
 def test_an_unknown_option(mempool: Mempool) -> None:

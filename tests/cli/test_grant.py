@@ -21,7 +21,7 @@ pool default:0: access granted to devices 1-2 (1 cuMemPoolSetAccess call)
 access now: owner 0; RW 1-2; none 3
 affects only session default (pid PID), held until TIME unless used; no other process
 """,
-        "started session default (pid PID)\n",
+        "started simulated session default (pid PID)\n",
     )
     assert mempool("--sim", "4", "probe", "0").out.splitlines()[2] == (
         "default:0  default,current  0   owner 0; RW 1-2; none 3"
@@ -166,8 +166,8 @@ def test_a_device_that_cannot_reach_the_owner_is_refused_before_the_call(mempool
         "",
         label("no-p2p-2") + "error: device 1 cannot reach device 0, so no access can be granted to pool default:0;"
         " nothing was changed [not-peer-capable]\n"
-        "  try: `mempool devices` shows who reaches whom; `grant --force` tries anyway, and then the next"
-        " allocation may fail\n",
+        "  try: `--to peers` takes those that can, `mempool --sim no-p2p-2 devices` shows them; `grant --force` tries"
+        " anyway, and then the next allocation may fail\n",
     )
     assert calls(mempool("--sim", "no-p2p-2", "grant", "0", "--to", "1", "--trace").err, "cuMemPoolSetAccess") == []
     assert mempool("--sim", "no-p2p-2", "session", "list").out == "no session runs\n"
@@ -237,7 +237,7 @@ def test_a_card_without_pools_cannot_be_granted_even_by_force(mempool: Mempool) 
             3,
             "",
             label("mixed-4") + "error: device 2 cannot use memory pools, so no access can be granted to pool default:0;"
-            " nothing was changed [no-pool-support]\n",
+            " nothing was changed [no-pool-support]\n  try: `--to peers` takes those that can\n",
         )
     assert (
         "access now: owner 0; RW 1, 3; no pool support 2\n"
@@ -300,12 +300,20 @@ def test_a_forced_dry_run_says_what_would_fail(mempool: Mempool) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message", "hint"),
     [
-        (["0", "--to", "9"], "there is no device 9: devices 0 to 3 are visible [unknown-device]", "`mempool devices`"),
+        (
+            ["0", "--to", "9"],
+            "there is no device 9: devices 0 to 3 are visible [unknown-device]",
+            "`mempool --sim 4 dev",
+        ),
         (["0", "--to", "1", "9"], "there is no device 9: devices 0 to 3 are visible [unknown-device]", "`mempool"),
         (["0", "--to", "GPU-"], "'GPU-' names no device [unknown-device]", "a device is an ordinal (0)"),
         (["0", "--to", "GPU-nope"], "'GPU-nope' names no device [unknown-device]", "a device is an ordinal (0)"),
-        (["0", "--to", "-1"], "--to needs at least one device and got nothing [usage]", "see `mempool grant --help`"),
-        (["0", "--to"], "--to needs at least one device and got nothing [usage]", "see `mempool grant --help`"),
+        (
+            ["0", "--to", "-1"],
+            "--to needs at least one device and got nothing before '-1' [usage]",
+            "see `mempool grant",
+        ),
+        (["0", "--to"], "--to needs at least one device and got nothing before '--trace' [usage]", "see `mempool"),
         (["0", "--to", ""], "--to needs at least one device and got an empty word [usage]", "see `mempool grant"),
         (["0", "--to", "", "--only"], "--to needs at least one device and got an empty word [usage]", "see `mempool"),
         (["0"], "Missing option '--to'. [usage]", "see `mempool grant --help`"),
@@ -320,9 +328,13 @@ def test_a_forced_dry_run_says_what_would_fail(mempool: Mempool) -> None:
         (["0", "--to", "3-1"], "'3-1' is no range of devices [usage]", "see `mempool grant --help`"),
         (["0", "--to", "FF:00.0"], "no visible device is FF:00.0: devices 0 to 3 are visible [unknown-device]", "`mem"),
         (["0", "--to", "GPU-f"], "no visible device is GPU-f: devices 0 to 3 are visible [unknown-device]", "`mempool"),
-        (["9", "--to", "1"], "there is no device 9: devices 0 to 3 are visible [unknown-device]", "`mempool devices`"),
-        (["nope", "--to", "1"], "there is no pool 'nope': this process created none [unknown-pool]", "a pool is a na"),
-        (["host", "--to", "1"], "there is no pool 'host': this process created none [unknown-pool]", "a pool is a na"),
+        (
+            ["9", "--to", "1"],
+            "there is no device 9: devices 0 to 3 are visible [unknown-device]",
+            "`mempool --sim 4 dev",
+        ),
+        (["nope", "--to", "1"], "there is no pool 'nope'; created here: none [unknown-pool]", "a pool is a na"),
+        (["host", "--to", "1"], "there is no pool 'host'; created here: none [unknown-pool]", "a pool is a na"),
     ],
 )
 def test_a_wrong_word_is_named_and_nothing_is_changed(
@@ -354,7 +366,7 @@ def test_a_uuid_that_fits_two_devices_names_them(mempool: Mempool) -> None:
     assert (ambiguous.status, ambiguous.err) == (
         2,
         label("32") + f"error: GPU-{first} fits devices {both} [unknown-device]\n"
-        "  try: `mempool devices` lists UUIDs and bus ids\n",
+        "  try: `mempool --sim 32 devices` lists UUIDs and bus ids\n",
     )
 
 

@@ -16,7 +16,7 @@ COMMANDS = [pytest.param(path, id=" ".join(path) or "mempool") for path in every
 
 def examples(page: str) -> list[str]:
     lines = [line.strip() for line in page.splitlines()]
-    return [line for line in lines[lines.index("Examples:") + 1 :] if line]
+    return [line for line in lines[lines.index("Examples:") + 1 :] if line.startswith("mempool")]
 
 
 @pytest.mark.parametrize("columns", [None, "40", "300"])

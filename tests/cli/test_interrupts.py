@@ -14,7 +14,7 @@ from .processes import COMMAND, SECONDS, stopped
 
 BUSY = """\
 error: session default (pid PID) does not answer: it works for another command, or hangs [session-busy]
-  try: wait and try again, or `mempool session stop --kill`
+  try: wait and try again, or `mempool --sim 2 session stop --kill`
 """
 
 
@@ -78,5 +78,6 @@ def test_a_limit_from_the_environment(mempool: Mempool, monkeypatch: pytest.Monk
 
 def test_the_hint_helps(mempool: Mempool, session: int) -> None:
     with stopped(session):
-        assert mempool("--sim", "2", "session", "stop", "--kill") == (0, "session default (pid PID) was killed\n", "")
+        killed = (0, "simulated session default (pid PID) was killed\n", "")
+        assert mempool("--sim", "2", "session", "stop", "--kill") == killed
         assert mempool("--sim", "2", "session", "list").out == "no session runs\n"

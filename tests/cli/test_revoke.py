@@ -9,7 +9,7 @@ from .machines import FRESH, HELD, SEEN, calls, label
 
 NO_SESSION = (
     "error: no simulated session 'default' runs [no-session]\n"
-    "  try: `mempool session list` shows those that do; `mempool session start` starts one\n"
+    "  try: `mempool --sim 4 session list` shows those that do; `mempool --sim 4 session start` starts one\n"
 )
 
 
@@ -75,7 +75,7 @@ def test_a_device_that_does_not_exist_is_caught_before_the_call(mempool: Mempool
     assert (done.status, calls(done.err, "cuMemPoolSetAccess")) == (2, [])
     assert done.err.splitlines()[-2:] == [
         "error: there is no device 9: devices 0 to 3 are visible [unknown-device]",
-        "  try: `mempool devices` lists them",
+        "  try: `mempool --sim 4 devices` lists them",
     ]
     assert "owner 0; RW 1; none 2-3" in mempool("--sim", "4", "probe", "0").out
 
@@ -115,7 +115,7 @@ def test_a_dry_run_needs_no_session_and_starts_none(mempool: Mempool) -> None:
     done = mempool("--sim", "4", "revoke", "0", "--from", "1", "--dry-run")
     assert done.status == 0
     assert "pool default:0: nothing to do (dry run, no call made)\nalready so: device 1\n" in done.out
-    assert "this process has just started" in done.out
+    assert "in a new process pools start ungranted" in done.out
     assert mempool("--sim", "4", "session", "list").out == "no session runs\n"
 
 

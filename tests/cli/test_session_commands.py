@@ -20,9 +20,10 @@ from .machines import AFFECTED, FOUR, FRESH, HELD, SEEN, STARTED, failure, label
 COMMAND = [sys.executable, "-P", "-m", "mempool_cli"]
 SECONDS = 30
 NO_SESSION = (
-    "error: no {} 'default' runs [no-session]\n"
+    "error: no session 'default' runs [no-session]\n"
     "  try: `mempool session list` shows those that do; `mempool session start` starts one\n"
 )
+NO_SIMULATED_SESSION = NO_SESSION.replace("no session", "no simulated session").replace("mempool", "mempool --sim 4")
 
 
 def pid_of(mempool: Mempool, *options: str) -> int:
@@ -58,11 +59,11 @@ def test_start_status_list_stop(mempool: Mempool, runtime: Path) -> None:
     )
     assert mempool("--sim", "4", "session", "start") == (
         0,
-        "session default started (pid PID)\n" + facts.format("none created"),
+        "simulated session default started (pid PID)\n" + facts.format("none created"),
         "",
     )
     mempool("--sim", "4", "create", "0", "--name", "a")
-    running = "session default runs (pid PID)\n" + facts.format("a")
+    running = "simulated session default runs (pid PID)\n" + facts.format("a")
     assert mempool("--sim", "4", "session", "status") == (0, running, "")
     assert mempool("--sim", "4", "session", "start") == (0, running, "")
     head, row = mempool("--sim", "4", "session", "list").out.splitlines()
@@ -72,13 +73,13 @@ def test_start_status_list_stop(mempool: Mempool, runtime: Path) -> None:
     pidfd = os.pidfd_open(pid_of(mempool))
     assert mempool("--sim", "4", "session", "stop") == (
         0,
-        "session default (pid PID) stopped; destroyed its pools: a\n",
+        "simulated session default (pid PID) stopped; destroyed its pools: a\n",
         "",
     )
     wait(pidfd)
     assert list(runtime.iterdir()) == []
     for command in ("stop", "status"):
-        assert mempool("--sim", "4", "session", command) == (5, "", NO_SESSION.format("simulated session"))
+        assert mempool("--sim", "4", "session", command) == (5, "", NO_SIMULATED_SESSION)
     assert mempool("--sim", "4", "session", "list") == (0, "no session runs\n", "")
 
 
@@ -101,10 +102,10 @@ def test_a_question_starts_none(mempool: Mempool, runtime: Path, command: list[s
 
 @pytest.mark.parametrize("command", [["revoke", "0", "--from", "1"], ["set-current", "0"], ["destroy", "a"]])
 def test_what_needs_one_says_so(mempool: Mempool, runtime: Path, command: list[str]) -> None:
-    assert mempool("--sim", "4", *command) == (5, "", NO_SESSION.format("simulated session"))
-    assert mempool("--sim", "4", "--session", "x", *command).err == NO_SESSION.format("simulated session").replace(
+    assert mempool("--sim", "4", *command) == (5, "", NO_SIMULATED_SESSION)
+    assert mempool("--sim", "4", "--session", "x", *command).err == NO_SIMULATED_SESSION.replace(
         "default", "x"
-    )
+    ).replace("--sim 4", "--sim 4 --session x")
     assert list(runtime.iterdir()) == []
 
 
@@ -138,9 +139,9 @@ def test_the_environment_can_name_the_machine(mempool: Mempool, monkeypatch: pyt
     assert "owner 0; RW 1; none 2-3" in mempool("--sim", "4", "probe", "0").out
     monkeypatch.delenv("MEMPOOL_SIM")
     # A command without --sim is about hardware, whatever is simulated.
-    assert mempool("session", "status") == (5, "", NO_SESSION.format("session"))
+    assert mempool("session", "status") == (5, "", NO_SESSION)
     assert mempool("session", "list") == (0, "no session runs\n", "")
-    assert mempool("revoke", "0", "--from", "1").err == NO_SESSION.format("session")
+    assert mempool("revoke", "0", "--from", "1").err == NO_SESSION
     assert mempool("session", "stop").status == 5
     assert "owner 0; RW 1; none 2-3" in mempool("--sim", "4", "probe", "0").out
 
@@ -154,7 +155,7 @@ def test_two_names_are_two_sessions(mempool: Mempool, monkeypatch: pytest.Monkey
     other = mempool("--sim", "4", "probe", "0", "--session", "other")
     assert other.out.endswith("owner 0; RW 2; none 1, 3\n\n" + SEEN.replace("default", "other"))
     monkeypatch.setenv("MEMPOOL_SESSION", "other")
-    assert mempool("--sim", "4", "session", "stop").out == "session other (pid PID) stopped\n"
+    assert mempool("--sim", "4", "session", "stop").out == "simulated session other (pid PID) stopped\n"
 
 
 def test_another_machine_under_the_same_name_is_refused(mempool: Mempool) -> None:
@@ -165,6 +166,82 @@ def test_another_machine_under_the_same_name_is_refused(mempool: Mempool) -> Non
     assert "pool-2" not in mempool("--sim", "4", "list").out
     # The same machine by another SPEC is the same machine.
     assert mempool("--sim", "04", "create", "0", "-q").out == "pool-2\n"
+
+
+def test_a_session_of_another_machine_is_shown_and_stopped_with_a_warning(mempool: Mempool) -> None:
+    mempool("--sim", "4", "session", "start")
+    warning = "warning: session default simulates '4', not '8' [other-driver]\n"
+    shown = mempool("--sim", "8", "session", "status")
+    assert (shown.status, shown.out.splitlines()[2], shown.err) == (0, "  driver   SIMULATED machine 4", warning)
+    assert mempool("--sim", "8", "session", "start").status == 5
+    assert mempool("--sim", "8", "session", "stop") == (
+        0,
+        "simulated session default (pid PID) stopped\n",
+        warning,
+    )
+
+
+def test_a_timeout_that_comes_too_late_is_told(mempool: Mempool) -> None:
+    mempool("--sim", "4", "session", "start", "--idle-timeout", "5")
+    told = mempool("--sim", "4", "session", "start", "--idle-timeout", "60")
+    assert (told.status, told.err) == (
+        0,
+        "warning: session default runs already, with an idle timeout of 5 s; stop it first to change that"
+        " [already-running]\n",
+    )
+    assert mempool("--sim", "4", "session", "start").err == ""
+
+
+def test_numbers_of_another_environment_are_told(mempool: Mempool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,2")
+    mempool("--sim", "4", "session", "start")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    message = (
+        "device numbers are those of session default: CUDA_VISIBLE_DEVICES is '1,2' in session default, and '3' here"
+    )
+    for command in ("probe", "list", "devices"):
+        assert mempool("--sim", "4", command).err == f"warning: {message} [other-environment]\n"
+    warnings = json.loads(mempool("--sim", "4", "--format", "json", "probe").out)["warnings"]
+    assert warnings == [{"code": "other-environment", "message": message}]
+
+
+@pytest.mark.parametrize("format_", ["table", "json"])
+def test_the_end_of_a_session_is_told_once(mempool: Mempool, runtime: Path, format_: str) -> None:
+    def end() -> None:
+        mempool("--sim", "4", "create", "0", "--name", "precious")
+        pid = pid_of(mempool)
+        pidfd = os.pidfd_open(pid)
+        os.kill(pid, signal.SIGTERM)
+        wait(pidfd)
+
+    end()
+    assert mempool("--sim", "4", "session", "list") == (0, "no session runs\n", "")
+    ended = "ended TIME by SIGTERM; gone with it: pools precious, and its grants"
+    asked = ("--sim", "4", "--format", format_)
+    again = mempool(*asked, "session", "start")
+    assert (again.status, again.err) == (0, f"simulated session default {ended}\n")
+    assert ended not in again.out
+    end()
+    created = mempool(*asked, "create", "0")
+    assert created.err.startswith(f"simulated session default {ended}\n{STARTED}")
+    assert ended not in created.out
+    end()
+    ended = ended.replace("precious", "pool-1, precious")
+    for told in (f": it {ended}", ""):
+        refused = mempool(*asked, "destroy", "precious")
+        assert f"no simulated session 'default' runs{told}" in refused.out + refused.err
+        assert ("ended" in refused.out + refused.err) is bool(told)
+    assert list(runtime.iterdir()) == []
+
+
+@pytest.mark.parametrize(("command", "status"), [("nosuchcmd", 127), ("/", 126)])
+def test_a_command_that_is_none_ends_as_in_a_shell(
+    mempool_process: MempoolProcess, runtime: Path, command: str, status: int
+) -> None:
+    done = mempool_process("--sim", "4", "session", "run", "--", command)
+    assert (done.status, done.out) == (status, "")
+    assert done.err.startswith(f"error: {command} cannot be run: ")
+    assert list(runtime.iterdir()) == []
 
 
 @pytest.mark.parametrize("command", ["start", "stop", "status", "list"])
@@ -246,15 +323,17 @@ def test_a_pipe_behind_the_command_that_starts_it_ends(mempool: Mempool) -> None
     assert pid_of(mempool) > 0
 
 
-def test_what_could_not_be_destroyed_at_the_end_is_a_failure(mempool: Mempool, tmp_path: Path) -> None:
+def test_what_could_not_be_destroyed_at_the_end_is_a_failure(mempool: Mempool, runtime: Path, tmp_path: Path) -> None:
     spec = machine(tmp_path, FOUR, failure("cuMemPoolDestroy"))
     mempool("--sim", spec, "create", "0")
+    pidfd = os.pidfd_open(pid_of(mempool))
     assert mempool("--sim", spec, "session", "stop") == (
         4,
-        "session default (pid PID) stopped; not destroyed: pool-1\n",
-        "warning: pool pool-1 was not destroyed [driver-refused]\n"
+        "simulated session default (pid PID) stopped; not destroyed: pool-1\n",
         "error: pool pool-1 could not be destroyed; it ended with the process [driver-refused]\n",
     )
+    wait(pidfd)
+    assert list(runtime.iterdir()) == []
 
 
 def test_stop_clears_access_of_what_it_destroys(mempool: Mempool, tmp_path: Path) -> None:
@@ -273,3 +352,14 @@ def test_a_command_with_a_session_of_its_own(mempool_process: MempoolProcess, ru
     assert done.out.startswith("pool-1\n" + label("4") + "destroyed pool pool-1\naffects only session run-")
     assert AFFECTED.split("default")[1] in done.out
     assert list(runtime.iterdir()) == []
+
+
+def test_an_end_that_nobody_asked_for_is_told_once(mempool: Mempool) -> None:
+    mempool("--sim", "4", "create", "0", "--name", "precious", "--to", "1")
+    pid = pid_of(mempool)
+    pidfd = os.pidfd_open(pid)
+    os.kill(pid, signal.SIGTERM)
+    wait(pidfd)
+    told = "simulated session default ended TIME by SIGTERM; gone with it: pools precious, and its grants\n"
+    assert mempool("--sim", "4", "probe", "0").err == told
+    assert mempool("--sim", "4", "probe", "0").err == ""

@@ -61,8 +61,9 @@ def test_a_change_that_cannot_be_told(runtime: Path, tmp_path: Path) -> None:
     done = shell("mempool --sim 2 create 0 > /dev/full; echo $?; mempool --sim 2 session stop", tmp_path)
     assert done == (
         0,
-        "74\nsession default (pid PID) stopped; destroyed its pools: pool-1\n",
-        f"started session default (pid PID)\n{FULL}  try: the change itself was made: look with `mempool list`\n",
+        "74\nsimulated session default (pid PID) stopped; destroyed its pools: pool-1\n",
+        "started simulated session default (pid PID)\n"
+        f"{FULL}  try: the change itself was made: look with `mempool list`\n",
     )
 
 
@@ -95,6 +96,6 @@ def test_a_session_starts_and_serves_with_every_stream_closed(runtime: Path, tmp
     """
     assert shell(script, tmp_path) == (
         0,
-        "74\nkept\nsession default (pid PID) stopped; destroyed its pools: kept\n",
+        "74\nkept\nsimulated session default (pid PID) stopped; destroyed its pools: kept\n",
         "",
     )

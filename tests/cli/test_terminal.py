@@ -86,7 +86,7 @@ device  uuid
 1       GPU-e60664c9-5fa7-55d3-b3e9-2383ca5faf7d
 2       GPU-ddd6ede9-f2b5-5396-a65b-2b9452a400eb
 
-this process has just started: its pools start ungranted
+no session was asked: in a new process pools start ungranted
 a program's pools are its own: call mempool_cli.probe.print_matrix() in it
 """
     )

@@ -67,9 +67,9 @@ EMPTY = "error: --to needs at least one device and got an empty word [usage]\n  
     ("words", "error"),
     [
         (("0", "--to"), NOTHING),
-        (("0", "--to", "--only"), NOTHING),
-        (("0", "--to", "--", "1"), NOTHING),
-        (("0", "--to", "-1"), NOTHING),
+        (("0", "--to", "--only"), NOTHING.replace("nothing", "nothing before '--only'")),
+        (("0", "--to", "--", "1"), NOTHING.replace("nothing", "nothing before '--'")),
+        (("0", "--to", "-1"), NOTHING.replace("nothing", "nothing before '-1'")),
         (("0", "--to", "1", "--to"), NOTHING),
         (("0", "--to", ""), EMPTY),
         (("0", "--to", "", "--only"), EMPTY),

@@ -5,8 +5,8 @@ import pytest
 from mempool_cli.errors import Problem
 from mempool_cli.model import AccessMatrix, Answer, DeviceList, Event, Notice
 from mempool_cli.render import Output, event_line
-from mempool_cli.render.words import idle, moment, size, visible
-from mempool_cli.wording import ranges
+from mempool_cli.render.words import moment, size, visible
+from mempool_cli.wording import idle, ranges
 
 from render_samples import MATRIX, answer, cell, device, emitted, out_of, pool, row
 

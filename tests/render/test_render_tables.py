@@ -183,7 +183,7 @@ default:1  default          1       owner with none 1; R 0; none 2; no pool supp
 default:4  default,current  4       no pool support
 staging    created          numa:0  RW 0; none 3; no pool support 4; unknown (0x7) but not capable 2; unreadable 1; host RW
 
-this process has just started: its pools start ungranted
+no session was asked: in a new process pools start ungranted
 a program's pools are its own: call mempool_cli.probe.print_matrix() in it
 """  # noqa: E501 - what the user sees
     assert out == expected

@@ -83,15 +83,21 @@ run_with_session(command, SIM, lambda event: None, name="mine")
     with python_process(script) as process:
         assert process.stdout
         assert process.stdout.readline() == "ready\n"
-        with process_end(lifecycle.status("mine", simulated=True).session.pid) as wait:
+        with process_end(lifecycle.status("mine", SIM).session.pid) as wait:
             process.kill()
             wait()
     assert files(runtime) == []
 
 
-def test_a_command_that_cannot_be_run(runtime: Path) -> None:
-    problem = failure(lambda: run_with_session(["/nonexistent"], SIM, ignore))
-    assert (problem.code, problem.message) == ("usage", "/nonexistent cannot be run: No such file or directory")
+@pytest.mark.parametrize(
+    ("command", "status", "why"),
+    [("nosuchcmd", 127, "No such file or directory"), ("/", 126, "Permission denied"), ("", 127, "No such file or")],
+)
+def test_a_command_that_cannot_be_run(runtime: Path, command: str, status: int, why: str) -> None:
+    """As `env` and shells answer."""
+    events: list[Event] = []
+    assert run_with_session([command], SIM, events.append) == status
+    assert events[0].text.startswith(f"error: {command} cannot be run: {why}")
     assert files(runtime) == []
 
 
@@ -102,11 +108,11 @@ def test_a_name_that_is_taken(runtime: Path) -> None:
 
 
 def test_a_session_that_the_command_stopped(runtime: Path) -> None:
-    assert run("lifecycle.stop(name, simulated=True)") == 0
+    assert run("lifecycle.stop(name, source)") == 0
 
 
 def test_a_session_that_died(runtime: Path) -> None:
-    kill = "pid = lifecycle.status(name, simulated=True).session.pid; os.kill(pid, signal.SIGKILL);"
+    kill = "pid = lifecycle.status(name, source).session.pid; os.kill(pid, signal.SIGKILL);"
     assert failure(lambda: run(kill)).code == "session-died"
     events: list[Event] = []
     command = [sys.executable, "-c", f"{PRELUDE}{kill} sys.exit(3)"]

@@ -16,6 +16,7 @@ from .hosts import SIM, failure, files, python, start
 
 ROOT = os.geteuid() == 0
 NOBODY = 65534
+OWN = "choose a directory of your own that only you can write to, e.g. `MEMPOOL_RUNTIME_DIR=/tmp/mine`"
 
 
 def found() -> str:
@@ -49,7 +50,7 @@ def test_asking_makes_no_directory(runtime: Path) -> None:
     runtime.rmdir()
     assert lifecycle.find("default", SIM) is None
     assert lifecycle.list_sessions(simulated=True).sessions == ()
-    assert failure(lambda: lifecycle.stop("default", simulated=True)).code == "no-session"
+    assert failure(lambda: lifecycle.stop("default", SIM)).code == "no-session"
     assert not runtime.exists()
 
 
@@ -73,9 +74,17 @@ def test_a_file(runtime: Path) -> None:
     assert "is no directory" in found()
 
 
-def test_open_to_others(runtime: Path) -> None:
-    runtime.chmod(0o770)
-    assert "mode 0770" in found()
+@pytest.mark.parametrize("mode", [0o770, 0o1777])
+def test_open_to_others(runtime: Path, monkeypatch: pytest.MonkeyPatch, mode: int) -> None:
+    """Whoever names a directory that others use too must not be told to close it to them."""
+    runtime.chmod(mode)
+    problem = failure(lambda: lifecycle.find("default", SIM))
+    assert problem.message == f"{runtime} is open to others: mode {mode:04o}"
+    assert problem.hint == OWN
+    monkeypatch.delenv("MEMPOOL_RUNTIME_DIR")
+    monkeypatch.setattr(directory, "chosen_directory", lambda: runtime)
+    hint = failure(lambda: lifecycle.find("default", SIM)).hint
+    assert hint == (f"look at what is in it, then `chmod 700 {runtime}`" if mode == 0o770 else OWN)
 
 
 def test_parent_writable_by_others(runtime: Path) -> None:
@@ -108,10 +117,10 @@ def test_a_long_directory_hashes_the_names(runtime: Path, monkeypatch: pytest.Mo
     name = "n" * 64
     start(name)
     assert all("~" in entry for entry in files(deep))
-    assert lifecycle.status(name, simulated=True).session.name == name
+    assert lifecycle.status(name, SIM).session.name == name
     assert [session.name for session in lifecycle.list_sessions(simulated=True).sessions] == [name]
     assert lifecycle.find("n" * 63, SIM) is None
-    lifecycle.stop(name, simulated=True)
+    lifecycle.stop(name, SIM)
     assert files(deep) == []
 
 
@@ -127,7 +136,7 @@ def test_names_do_not_meet(runtime: Path) -> None:
         getattr(Place(runtime, simulated, name), kind)
         for simulated in (True, False)
         for name in ("a", "a.lock", "a.socket", "sim-a")
-        for kind in ("socket", "lock", "journal", "log", "crash", "mps")
+        for kind in ("socket", "lock", "journal", "log", "crash", "ended", "mps")
     ]
     assert len(set(paths)) == len(paths)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from mempool_cli.errors import Problem
+from mempool_cli.model import Answer, Notice, PoolList
 from mempool_cli.requests import (
     AnyRequest,
     Create,
@@ -59,6 +61,26 @@ def test_numbers(request_: AnyRequest, words: list[str]) -> None:
 )
 def test_other_names_always_work(request_: AnyRequest) -> None:
     environment.check(request_, Environment("1,0", "PCI_BUS_ID"), HERE, "session default")
+
+
+def test_an_answer_without_numbers_of_the_clients_is_marked() -> None:
+    first = Notice("first", "stays")
+    answer = Answer(result=PoolList(pools=(), warnings=(first,)))
+    assert environment.warned(answer, HERE, HERE, "session default") is answer
+    failed = Answer(failure=Problem(code="usage", message="no"))
+    assert environment.warned(failed, Environment("3", None), HERE, "session default") is failed
+    marked = environment.warned(answer, Environment("3", None), Environment("1,2", None), "session default")
+    assert marked.result == PoolList(
+        pools=(),
+        warnings=(
+            first,
+            Notice(
+                "other-environment",
+                "device numbers are those of session default:"
+                " CUDA_VISIBLE_DEVICES is '1,2' in session default, and '3' here",
+            ),
+        ),
+    )
 
 
 def test_the_message_shows_both_sides() -> None:

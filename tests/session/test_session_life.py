@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import pytest
 
 from mempool_cli.driver import driver_source
 from mempool_cli.model import Event, PoolCreated, PoolList
-from mempool_cli.requests import Create, Grant, List, Probe
+from mempool_cli.requests import AnyRequest, Create, Grant, List, Probe
 from mempool_cli.session import MAX_IDLE_SECONDS, boot, journal, lifecycle
 from mempool_cli.session.directory import Place
 from mempool_cli.session.lock import Lock, held
@@ -41,14 +43,14 @@ def test_pools_outlive_the_command(runtime: Path) -> None:
     assert created.where is not None
     assert (created.where.kind, created.where.name) == ("session", "default")
     assert created.where.expires is not None
-    assert events == [Event("status", f"started session default (pid {created.where.pid})")]
+    assert events == [Event("status", f"started simulated session default (pid {created.where.pid})")]
 
     again = lifecycle.find("default", SIM)
     assert again is not None
     listed = again.run(List(), ignore).result
     assert isinstance(listed, PoolList)
     assert "pool-1" in [summary.pool.name for summary in listed.pools]
-    assert lifecycle.status("default", simulated=True).session.pools == ("pool-1",)
+    assert lifecycle.status("default", SIM).session.pools == ("pool-1",)
 
 
 def test_start_and_stop(runtime: Path) -> None:
@@ -59,13 +61,26 @@ def test_start_and_stop(runtime: Path) -> None:
     assert not second.started_now
     assert second.session.pid == first.session.pid
     with process_end(first.session.pid) as wait:
-        stopped = lifecycle.stop("default", simulated=True)
+        stopped = lifecycle.stop("default", SIM)
         wait()
     assert (stopped.session.pid, stopped.killed, stopped.warnings) == (first.session.pid, False, ())
     assert files(runtime) == []
-    problem = failure(lambda: lifecycle.stop("default", simulated=True))
+    problem = failure(lambda: lifecycle.stop("default", SIM))
     assert (problem.code, problem.exit) == ("no-session", 5)
-    assert failure(lambda: lifecycle.status("default", simulated=True)).code == "no-session"
+    assert failure(lambda: lifecycle.status("default", SIM)).code == "no-session"
+
+
+@pytest.mark.parametrize(("seconds", "has"), [(5, "an idle timeout of 5 s"), (0, "no idle timeout")])
+def test_another_timeout_than_that_of_the_one_that_runs(runtime: Path, seconds: int, has: str) -> None:
+    start(idle_timeout=seconds)
+    for wanted in (None, seconds):
+        assert lifecycle.start("default", SIM, idle_timeout=wanted).warnings == ()
+    (notice,) = lifecycle.start("default", SIM, idle_timeout=60).warnings
+    assert (notice.code, notice.message) == (
+        "already-running",
+        f"session default runs already, with {has}; stop it first to change that",
+    )
+    assert lifecycle.status("default", SIM).session.idle_timeout == seconds
 
 
 def test_simulated_and_hardware_sessions_do_not_meet(runtime: Path) -> None:
@@ -88,7 +103,7 @@ print(answer.where.pid, answer.exit)
         starter.stdin.close()
         starter.stdin = None
     said = {starter.communicate(timeout=30)[0] for starter in starters}
-    session = lifecycle.status("default", simulated=True).session
+    session = lifecycle.status("default", SIM).session
     assert said == {f"{session.pid} 0\n"}
     assert len(session.pools) == 12
 
@@ -151,9 +166,105 @@ def test_an_idle_session_ends(runtime: Path) -> None:
     assert lifecycle.find("default", SIM) is None
 
 
+def ended(requests: Sequence[AnyRequest], number: signal.Signals | None = None) -> None:
+    """A session that does these and then ends: by the signal, else since it is idle."""
+    pid = start(idle_timeout=60 if number else 1)
+    with process_end(pid) as wait:
+        runner = lifecycle.find("default", SIM)
+        assert runner
+        for request in requests:
+            assert runner.run(request, ignore).exit == 0
+        if number:
+            os.kill(pid, number)
+        wait()
+
+
+def told(runtime: Path) -> list[str]:
+    """What `tell_end` says, its time as TIME."""
+    events: list[Event] = []
+    lifecycle.tell_end("default", simulated=True, on_event=events.append)
+    assert files(runtime) == []
+    return [re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "TIME", event.text) for event in events]
+
+
+@pytest.mark.parametrize(
+    ("requests", "number", "words"),
+    [
+        ([Create(location="0", name="a"), Create(location="1")], None, "after 1 idle second; {} pools a, pool-1, and "),
+        ([Create(location="0", name="a")], signal.SIGTERM, "by SIGTERM; {} pools a, and "),
+        ([Grant(pool="0", to=("1",))], signal.SIGHUP, "by SIGHUP; {} "),
+        ([Grant(pool="0", to=("1",)), Probe()], signal.SIGINT, "by SIGINT; {} "),
+    ],
+    ids=["idle", "terminated", "hung-up", "interrupted"],
+)
+def test_an_end_that_nobody_asked_for_is_told_once(
+    runtime: Path, requests: Sequence[AnyRequest], number: signal.Signals | None, words: str
+) -> None:
+    ended(requests, number)
+    # Neither a list nor a completion is the command that is told.
+    assert lifecycle.list_sessions(simulated=True).sessions == ()
+    assert lifecycle.find("default", SIM, report_death=False) is None
+    assert files(runtime) == ["sim-default.ended"]
+    assert (runtime / "sim-default.ended").stat().st_mode & 0o777 == 0o600
+    assert told(runtime) == [f"simulated session default ended TIME {words.format('gone with it:')}its grants"]
+    assert told(runtime) == []
+
+
+@pytest.mark.parametrize("requests", [[], [Probe(), Grant(pool="0", to=("1",), dry_run=True)]])
+def test_an_end_by_which_nobody_loses_is_not_told(runtime: Path, requests: Sequence[AnyRequest]) -> None:
+    ended(requests, signal.SIGTERM)
+    assert files(runtime) == []
+
+
+@pytest.mark.parametrize("kind", [True, False])
+def test_an_end_that_was_asked_for_is_not_told(runtime: Path, kind: bool) -> None:
+    lifecycle.open_or_start("default", SIM).run(Create(location="0"), ignore)
+    lifecycle.stop("default", SIM, kill=kind)
+    assert files(runtime) == []
+
+
+def test_what_needs_a_session_tells_of_its_end(runtime: Path) -> None:
+    for needs in (lifecycle.status, lifecycle.stop):
+        ended([Create(location="0")], signal.SIGTERM)
+        message = failure(lambda needs=needs: needs("default", SIM)).message  # type: ignore[misc]
+        assert message.startswith("no simulated session 'default' runs: it ended 2")
+        assert message.endswith(" UTC by SIGTERM; gone with it: pools pool-1, and its grants")
+        assert failure(lambda needs=needs: needs("default", SIM)).message == (  # type: ignore[misc]
+            "no simulated session 'default' runs"
+        )
+
+
+def test_the_next_start_tells_of_an_end(runtime: Path) -> None:
+    texts: list[str] = []
+
+    def hear(event: Event) -> None:
+        texts.append(event.text.split(" (")[0].split(" ended ")[0])
+
+    ended([Create(location="0")], signal.SIGTERM)
+    lifecycle.open_or_start("default", SIM).run(Create(location="0"), hear)
+    assert texts == ["simulated session default", "started simulated session default"]
+    lifecycle.stop("default", SIM)
+    ended([Create(location="0")], signal.SIGTERM)
+    lifecycle.start("default", SIM, on_event=hear)
+    assert texts[2:] == ["simulated session default"]
+    assert "sim-default.ended" not in files(runtime)
+
+
+def test_a_farewell_that_cannot_be_read_or_left(place: Place) -> None:
+    place.ended.write_text('{"when":1}')
+    assert told(place.directory) == []
+    start()
+    runner = lifecycle.open_or_start("default", SIM)
+    runner.run(Create(location="0"), ignore)
+    place.ended.mkdir()
+    kill(lifecycle.status("default", SIM).session.pid, signal.SIGTERM)
+    place.ended.rmdir()
+    assert files(place.directory) == []
+
+
 def test_zero_is_for_ever(runtime: Path) -> None:
     start(idle_timeout=0)
-    session = lifecycle.status("default", simulated=True).session
+    session = lifecycle.status("default", SIM).session
     assert (session.idle_timeout, session.expires) == (0, None)
 
 
@@ -191,8 +302,8 @@ def test_starting_tells_of_a_death_too(runtime: Path, again: object) -> None:
 @pytest.mark.parametrize("kind", [True, False])
 def test_stopping_tells_of_a_death_too(runtime: Path, kind: bool) -> None:
     kill(start())
-    assert failure(lambda: lifecycle.stop("default", simulated=True, kill=kind)).code == "session-died"
-    assert failure(lambda: lifecycle.stop("default", simulated=True, kill=kind)).code == "no-session"
+    assert failure(lambda: lifecycle.stop("default", SIM, kill=kind)).code == "session-died"
+    assert failure(lambda: lifecycle.stop("default", SIM, kill=kind)).code == "no-session"
 
 
 @pytest.mark.parametrize(
@@ -224,8 +335,24 @@ def test_stale_files_do_not_matter(place: Place) -> None:
         path.write_text("")
     place.mps.mkdir()
     start()
-    lifecycle.stop("default", simulated=True)
+    lifecycle.stop("default", SIM)
     assert files(place.directory) == []
+
+
+def test_a_log_that_says_nothing_does_not_stay(place: Place) -> None:
+    """As of a session that was killed on its way out, when it had nothing more to hold."""
+    place.log.touch()
+    assert lifecycle.find("default", SIM) is None
+    assert files(place.directory) == []
+
+
+def test_the_log_of_a_clean_end_stays_with_a_traceback_alone(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = boot._PROGRAM
+    for said, left in (("a word", []), ("Traceback (most recent call last):", ["sim-default.log"])):
+        monkeypatch.setattr(boot, "_PROGRAM", f"import sys; sys.stderr.write({said!r})\n{program}")
+        start()
+        lifecycle.stop("default", SIM)
+        assert files(place.directory) == left
 
 
 def test_the_journal_knows_pools_and_never_access(place: Place) -> None:
@@ -242,12 +369,12 @@ def test_the_journal_knows_pools_and_never_access(place: Place) -> None:
 def test_a_journal_that_cannot_be_written_costs_no_pool(place: Place) -> None:
     start()
     runner = lifecycle.open_or_start("default", SIM)
-    place.new_journal.mkdir()
+    place.new.mkdir()
     assert runner.run(Create(location="0"), ignore).exit == 0
     assert runner.run(List(), ignore).exit == 0
     assert "the journal cannot be written" in place.log.read_text()
-    place.new_journal.rmdir()
-    assert lifecycle.stop("default", simulated=True).session.pools == ("pool-1",)
+    place.new.rmdir()
+    assert lifecycle.stop("default", SIM).session.pools == ("pool-1",)
 
 
 def test_a_failure_of_the_server_itself_is_a_death(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,15 +388,17 @@ def test_a_failure_of_the_server_itself_is_a_death(runtime: Path, monkeypatch: p
 def test_a_hung_session_is_killed(place: Place) -> None:
     runner = lifecycle.open_or_start("default", SIM)
     runner.run(Create(location="0"), ignore)
-    pid = lifecycle.status("default", simulated=True).session.pid
+    pid = lifecycle.status("default", SIM).session.pid
     os.kill(pid, signal.SIGSTOP)
     problem = failure(lambda: lifecycle.find("default", SIM, timeout=0.1))
     assert (problem.code, problem.exit) == ("session-busy", 5)
     assert problem.message.startswith(f"session default (pid {pid}) does not answer")
-    assert failure(lambda: lifecycle.stop("default", simulated=True, timeout=0.1)).code == "session-busy"
-    assert [session.pid for session in lifecycle.list_sessions(simulated=True).sessions] == [pid]
-    stopped = lifecycle.stop("default", simulated=True, kill=True)
-    assert (stopped.killed, stopped.session.pools) == (True, ("pool-1",))
+    assert failure(lambda: lifecycle.stop("default", SIM, timeout=0.1)).code == "session-busy"
+    (listed,) = lifecycle.list_sessions(simulated=True).sessions
+    # Its journal is of the start, when it was to end after some seconds without a request.
+    assert (listed.pid, listed.answering, listed.expires, listed.idle_timeout) == (pid, False, None, 1800)
+    stopped = lifecycle.stop("default", SIM, kill=True)
+    assert (stopped.killed, stopped.session.pools, stopped.session.expires) == (True, ("pool-1",), None)
     assert files(place.directory) == []
 
 
@@ -312,7 +441,7 @@ def test_a_runner_starts_anew_when_its_session_has_ended(runtime: Path) -> None:
     start()
     runner = lifecycle.open_or_start("default", SIM)
     found = lifecycle.find("default", SIM)
-    lifecycle.stop("default", simulated=True)
+    lifecycle.stop("default", SIM)
     assert found is not None
     assert failure(lambda: found.run(Probe(), ignore)).code == "no-session"
     assert isinstance(runner.run(Create(location="0"), ignore).result, PoolCreated)
@@ -354,7 +483,7 @@ def test_a_mistake_of_ours_before_it_serves_is_told(
 def test_a_time_that_is_too_long(runtime: Path) -> None:
     start(idle_timeout=MAX_IDLE_SECONDS)
     assert lifecycle.find("default", SIM)
-    lifecycle.stop("default", simulated=True)
+    lifecycle.stop("default", SIM)
     problem = failure(lambda: start(idle_timeout=MAX_IDLE_SECONDS + 1))
     assert (problem.code, "`$.idle_timeout`" in problem.message) == ("session-start", True)
 
@@ -379,7 +508,7 @@ def test_in_the_foreground(place: Place) -> None:
     with python_process(script) as process:
         assert process.stdout
         assert process.stdout.readline() == f"{process.pid}\n"
-        assert lifecycle.status("default", simulated=True).session.pid == process.pid
+        assert lifecycle.status("default", SIM).session.pid == process.pid
         assert "runs already" in failure(lambda: lifecycle.serve_here("default", SIM)).message
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0

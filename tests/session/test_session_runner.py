@@ -16,7 +16,7 @@ import mempool_cli
 from mempool_cli.driver import driver_source
 from mempool_cli.errors import Problem
 from mempool_cli.model import DeviceList, Event
-from mempool_cli.requests import Create, Devices, Grant, List, Probe
+from mempool_cli.requests import Create, Devices, Grant, List, Probe, Show
 from mempool_cli.session import client, compatible, lifecycle, protocol
 from mempool_cli.session.client import SessionRunner
 from mempool_cli.session.directory import Place
@@ -61,7 +61,13 @@ def test_another_machine(runtime: Path) -> None:
         assert (problem.code, problem.exit) == ("other-driver", 5)
         assert problem.message == "session default simulates '8', not '4'"
         assert problem.hint == ("`--sim 8`, another name with `--session NAME`, or `mempool session stop` first")
-    assert lifecycle.status("default", simulated=True).session.sim == "8"
+    for result in (lifecycle.status("default", SIM), lifecycle.stop("default", SIM)):
+        assert result.session.sim == "8"
+        assert [(each.code, each.message) for each in result.warnings] == [("other-driver", problem.message)]
+    pid = start(sim="8")
+    assert lifecycle.status("default", driver_source("8")).warnings == ()
+    killed = lifecycle.stop("default", SIM, kill=True)
+    assert (killed.session.pid, [each.code for each in killed.warnings]) == (pid, ["other-driver"])
 
 
 def test_the_same_machine_by_another_name(runtime: Path, tmp_path: Path) -> None:
@@ -105,8 +111,8 @@ def test_another_version(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert problem.message == f"session default runs mempool {mempool_cli.__version__}, this command is mempool 9.9"
     assert problem.hint
     assert "mempool session stop" in problem.hint
-    assert lifecycle.status("default", simulated=True).session.version == mempool_cli.__version__
-    lifecycle.stop("default", simulated=True)
+    assert lifecycle.status("default", SIM).session.version == mempool_cli.__version__
+    lifecycle.stop("default", SIM)
 
 
 def test_other_message_types(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,8 +127,19 @@ def test_another_environment(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> 
     asked = runner()
     listed = asked.run(Devices(), ignore).result
     assert isinstance(listed, DeviceList)
+    assert [(notice.code, notice.message) for notice in listed.warnings] == [
+        (
+            "other-environment",
+            "device numbers are those of session default:"
+            " CUDA_VISIBLE_DEVICES is not set in session default, and '1,0' here",
+        )
+    ]
     uuid = listed.devices[1].uuid
-    assert asked.run(Create(location=uuid, name="a", to=("all",)), ignore).exit == 0
+    created = asked.run(Create(location=uuid, name="a", to=("all",)), ignore)
+    assert created.exit == 0
+    for answer in (created, asked.run(List(), ignore), asked.run(Probe(), ignore), asked.run(Show(pool="a"), ignore)):
+        assert answer.result is not None
+        assert [notice.code for notice in answer.result.warnings] == ["other-environment"]
     problem = failure(lambda: asked.run(Grant(pool="a", to=("2",)), ignore))
     assert (problem.code, problem.exit) == ("other-environment", 5)
     assert "CUDA_VISIBLE_DEVICES is not set in session default, and '1,0' here" in problem.message

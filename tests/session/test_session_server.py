@@ -312,13 +312,16 @@ print(lifecycle.open_or_start("default", SIM).run(Create(location="0"), lambda e
     idle[-1].send(HELLO)
     assert reply(idle[-1])["type"] == "state"
     idle[-1].socket.close()
-    assert lifecycle.status("default", simulated=True).session.pools == ("pool-1",)
+    assert lifecycle.status("default", SIM).session.pools == ("pool-1",)
 
 
 def test_stop_tells_what_would_not_clear_and_those_who_wait(place: Place) -> None:
     runner = ScriptedRunner(fine)
     runner.pools = ("pool-1",)
-    runner.problems = (Problem(code="not-cleared", message="device 1"),)
+    runner.problems = (
+        Problem(code="not-cleared", message="device 1"),
+        Problem(code="driver-refused", message="pool pool-1 was not destroyed"),
+    )
     with (
         served(place.socket, runner) as (server, hooks, thread),
         Wire(place.socket) as waits,
@@ -330,6 +333,7 @@ def test_stop_tells_what_would_not_clear_and_those_who_wait(place: Place) -> Non
         stopped = protocol.decode_reply(stops.line())
         assert isinstance(stopped, protocol.Stopped)
         assert stopped.state.pools == ("pool-1",)
+        # Of the refused destroy, `not_destroyed` tells.
         assert [notice.code for notice in stopped.notices] == ["not-cleared"]
         assert stopped.not_destroyed == ("pool-1",)
         assert error_of(waits.line()).code == "no-session"

@@ -83,8 +83,8 @@ class _DeviceTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     memory: Annotated[int, msgspec.Meta(gt=0)] = H200_BYTES
     compute_capability: Pair = (9, 0)
     pools: bool = True
-    host_pools: bool = True
-    host_numa_pools: bool = True
+    host_pools: bool | None = None
+    host_numa_pools: bool | None = None
     host_numa_id: int = 0
     uuid: str | None = None
     pci_bus_id: str | None = None
@@ -256,8 +256,8 @@ def _device(table: _DeviceTable, ordinal: int, source: str) -> SimDevice:
         memory=table.memory,
         compute_capability=table.compute_capability,
         pools=table.pools,
-        host_pools=table.host_pools,
-        host_numa_pools=table.host_numa_pools,
+        host_pools=table.pools if table.host_pools is None else table.host_pools,
+        host_numa_pools=table.pools if table.host_numa_pools is None else table.host_numa_pools,
         host_numa_id=table.host_numa_id,
     )
 
