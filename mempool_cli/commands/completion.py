@@ -9,11 +9,13 @@ import click
 from click.shell_completion import BashComplete, CompletionItem, add_completion_class, shell_complete, split_arg_string
 
 from mempool_cli.commands.settings import DEFAULT_SESSION, settings
+from mempool_cli.commands.words import open_option
 
 if TYPE_CHECKING:
     from mempool_cli.model import AnyResult
     from mempool_cli.requests import AnyRequest
 
+EVERY = ("all", "peers")
 _PATIENCE_SECONDS = 1.0
 _BASH = """\
 %(complete_func)s() {
@@ -78,6 +80,36 @@ def complete_devices(ctx: click.Context, incomplete: str) -> list[CompletionItem
     words += [(device.uuid, device.name) for device in found.devices]
     done, comma, last = incomplete.rpartition(",")
     return [CompletionItem(done + comma + word, help=text) for word, text in words if word.startswith(last)]
+
+
+def complete_locations(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    """Devices, `host` and the first NUMA node; devices alone where an option is eating words."""
+    found = complete_devices(ctx, incomplete)
+    if open_option(ctx):
+        return found
+    places = [CompletionItem("host", help="host memory"), CompletionItem("numa:0", help="host memory of a NUMA node")]
+    return [item for item in (*found, *places) if item.value.startswith(incomplete) and item.value not in EVERY]
+
+
+def complete_machines(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    """The simulated machines of the package, and files once the word looks like a path."""
+    from mempool_cli.driver.sim.profile import profile_names
+
+    if "/" in incomplete:
+        return [CompletionItem(incomplete, type="file")]
+    return [CompletionItem(name) for name in profile_names() if name.startswith(incomplete)]
+
+
+def complete_sessions(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    """The sessions that run in the name space of this command line."""
+    from mempool_cli.errors import MempoolError
+    from mempool_cli.session import lifecycle
+
+    try:
+        found = lifecycle.list_sessions(simulated=settings(ctx).sim is not None).sessions
+    except (MempoolError, click.UsageError, OSError):
+        return []
+    return [CompletionItem(each.name) for each in found if each.name.startswith(incomplete)]
 
 
 def _ask(ctx: click.Context, request: AnyRequest) -> AnyResult | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from mempool_cli.commands.common import Host, MempoolCommand, examples, run
+from mempool_cli.commands.settings import completed_by
 from mempool_cli.commands.sizes import Size
 from mempool_cli.commands.words import DeviceWords
 
@@ -12,7 +13,7 @@ from mempool_cli.commands.words import DeviceWords
 @click.command(
     cls=MempoolCommand, epilog=examples("mempool create 0 --name train --to 1 2", "mempool create host --max-size 1GiB")
 )
-@click.argument("location")
+@click.argument("location", shell_complete=completed_by("complete_locations"))
 @click.option("--name", help="Its name (default: pool-1, pool-2, ...)")
 @click.option(
     "--max-size", type=Size(largest=1 << 62), default=0, metavar="SIZE", help="Largest size (default: the driver's)"

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 from mempool_cli import __version__
 
@@ -31,6 +35,18 @@ class Settings:
     def json(self) -> bool:
         """Whether the result is one JSON object."""
         return self.format == "json"
+
+
+def completed_by(function: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """Completion by this function of the completion module, which is loaded only then."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from mempool_cli.commands import completion
+
+        found: list[CompletionItem] = getattr(completion, function)(ctx, incomplete)
+        return found
+
+    return complete
 
 
 def _flag(value: str) -> bool:
@@ -62,8 +78,18 @@ class Seconds(click.ParamType[float]):
 def global_options() -> list[click.Option]:
     """The options that work before and after the subcommand; fresh objects each time."""
     return [
-        click.Option(["--sim"], metavar="SPEC", help="Use a simulated machine: 4, dgx-h200, ./machine.toml, ..."),
-        click.Option(["--session"], metavar="NAME", help="The session to ask; `create` and `grant` start one"),
+        click.Option(
+            ["--sim"],
+            metavar="SPEC",
+            shell_complete=completed_by("complete_machines"),
+            help="Use a simulated machine: 4, dgx-h200, ./machine.toml, ...",
+        ),
+        click.Option(
+            ["--session"],
+            metavar="NAME",
+            shell_complete=completed_by("complete_sessions"),
+            help="The session to ask; `create` and `grant` start one",
+        ),
         click.Option(["--no-session"], is_flag=True, default=None, help="Do it in this process alone"),
         click.Option(["--format"], type=click.Choice(["table", "json"]), help="What stdout gets (default: table)"),
         click.Option(

@@ -180,3 +180,18 @@ def test_tab_in_bash(mempool: Mempool, monkeypatch: pytest.MonkeyPatch, tmp_path
         assert "access now: owner 0" in bash.type("mempool grant default:\t--to al\t")
         assert "pool default:0: nothing to do" in bash.type("mempool revoke d\t--from=a\t")
         assert "pool default:0: nothing to do" in bash.type("true | mempool grant 0 --to 0,p\t")
+
+
+@pytest.mark.usefixtures("session")
+def test_places_machines_and_sessions(complete: Complete) -> None:
+    assert complete("mempool create ") == ["0", "1", *UUIDS, "host", "numa:0"]
+    assert complete("mempool create h") == ["host"]
+    assert complete("mempool create --to ") == DEVICES
+    assert complete("mempool --session ") == ["default"]
+    assert complete("mempool --session x") == []
+    assert complete("mempool show 0 --sim p") == ["pcie-4"]
+
+
+def test_places_need_no_session(complete: Complete) -> None:
+    assert complete("mempool --sim 2 create ") == ["host", "numa:0"]
+    assert complete("mempool --sim 2 --session ") == []
