@@ -30,7 +30,7 @@ _WIDE_ATTRIBUTES = frozenset({*range(PoolAttribute.RELEASE_THRESHOLD, PoolAttrib
 
 _NOT_A_MEMBER = re.compile(r"(-?\d+) is not a valid (\w+)")
 _NOT_FOUND = re.compile(r'[Ff]unction "?(cu\w+)"? (?:is )?not found')
-_RAISED = (ValueError, KeyError, TypeError, RuntimeError)
+_RAISED = (ValueError, KeyError, TypeError, OverflowError, RuntimeError)
 
 
 class _Number(int):
@@ -177,8 +177,10 @@ def _unknown_number(call: str, error: Exception) -> int:
     if match or (isinstance(error, KeyError) and isinstance(error.args[0], int)):
         code = int(match[1] if match else error.args[0])
         raise DriverError(call, f"CUresult {code}", code) from error
-    if isinstance(error, TypeError) and str(error).startswith("Unsupported attribute"):
+    unsupported = isinstance(error, TypeError) and str(error).startswith("Unsupported attribute")
+    if unsupported or (isinstance(error, OverflowError) and call.endswith("Attribute")):
         # Refused before the call; the driver answers INVALID_VALUE for what these bindings do not know (measured).
+        # 13.3.1 on Python 3.12: OverflowError for a negative one.
         raise DriverError(call, "CUDA_ERROR_INVALID_VALUE", 1) from error
     if isinstance(error, RuntimeError):
         _raise_unusable(error)
