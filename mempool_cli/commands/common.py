@@ -116,23 +116,13 @@ def finish(
 
     from mempool_cli.render import Output, emit
 
-    chosen = settings(ctx)
+    chosen, asked = settings(ctx), ctx.obj()
     if answer.problem:
-        answer = structs.replace(answer, failure=ctx.obj().with_options(answer.problem))
+        answer = structs.replace(answer, failure=asked.with_options(answer.problem))
     output = Output(format=chosen.format or "table", color=chosen.color or "auto", matrix=matrix, quiet=quiet)
-    status = emit(command_name(ctx), answer, output=output)
+    status = emit(asked.command, answer, output=output)
     if leave:
         ctx.exit(status)
-
-
-def command_name(ctx: click.Context) -> str:
-    """`grant`, `session start`: the command path without the program's own name."""
-    names: list[str] = []
-    level: click.Context | None = ctx
-    while level is not None and level.parent is not None:
-        names.insert(0, level.info_name or "")
-        level = level.parent
-    return " ".join(names)
 
 
 def choose_runner(chosen: Settings, host: Host) -> tuple[Runner, Cleanup]:
@@ -164,7 +154,6 @@ def local_runner(source: DriverSource) -> tuple[Runner, Cleanup]:
 
     where = Where(kind="local", pid=os.getpid())
     runner = LocalRunner(source, lambda: where)
-
     return runner, runner.close
 
 

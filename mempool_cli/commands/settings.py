@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from mempool_cli import __version__
+
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
-
-from mempool_cli import __version__
 
 DEFAULT_SESSION = "default"
 _LONGEST_SECONDS = 86400.0
@@ -30,11 +30,6 @@ class Settings:
     color: Literal["auto", "always", "never"] | None = None
     trace: bool | None = None
     timeout: float | None = None
-
-    @property
-    def json(self) -> bool:
-        """Whether the result is one JSON object."""
-        return self.format == "json"
 
 
 def completed_by(function: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
