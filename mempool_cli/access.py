@@ -84,7 +84,8 @@ def _numbers(cells: Iterable[Cell]) -> tuple[int, ...]:
 def select(words: Sequence[str], devices: Sequence[Device], owner: int | None, cells: Sequence[Cell]) -> list[int]:
     """The ordinals that DEV words name: `all` is every other device, `peers` those of them that are capable.
 
-    MempoolError `unknown-device`. Duplicates stay.
+    MempoolError `unknown-device`, or `unreadable-cells` when the driver does not say who is capable. Duplicates
+    stay.
     """
     chosen: list[int] = []
     for word in words:
@@ -92,6 +93,14 @@ def select(words: Sequence[str], devices: Sequence[Device], owner: int | None, c
             chosen.append(resolve_device(word, devices))
             continue
         others = [cell for cell in cells if cell.device is not None and cell.device != owner]
+        unknown = [cell for cell in others if cell.capable is None and cell.error]
+        if word == "peers" and unknown:
+            raise MempoolError(
+                "unreadable-cells",
+                f"the driver does not say whether {device_list(_numbers(unknown))} can reach the pool, so `peers` is"
+                " not known; nothing was changed",
+                driver=unknown[0].error.driver if unknown[0].error else None,
+            )
         chosen += _numbers(cell for cell in others if word == "all" or cell.capable)
     return chosen
 
@@ -167,12 +176,16 @@ def change(driver: Driver, target: Target, before: Row, plan: Plan, devices: Seq
             hint="this is a driver fault; report it with the output of --trace",
             result=report,
         )
-    changed = {*plan.add, *plan.remove}
-    unread = [cell for cell in after.cells if cell.device in changed and cell.access is None and cell.error]
-    if unread:
-        what = "the driver accepted the change, and does not answer what access {} has now"
-        raise _unreadable(target.pool, unread, what, report)
+    if report.unknown:
+        unread = [cell for cell in after.cells if cell.device in report.unknown]
+        raise _unreadable(target.pool, unread, "the driver accepted the change, and does not answer for {}", report)
     return report
+
+
+def _unread(after: Row, plan: Plan) -> tuple[int, ...]:
+    """The devices that the plan is about and whose access cannot be read."""
+    asked = {*plan.add, *plan.remove}
+    return _numbers(cell for cell in after.cells if cell.device in asked and cell.access is None and cell.error)
 
 
 def _not_as_asked(before: Row, after: Row, plan: Plan) -> tuple[int, ...]:
@@ -217,6 +230,7 @@ def _report(before: Row, after: Row, plan: Plan, *, sent: bool) -> AccessChange:
         unchanged=plan.unchanged,
         owner_skipped=plan.owner_skipped,
         set_access_calls=int(bool(plan.entries)),
+        unknown=_unread(after, plan),
         cells=after.cells,
         warnings=_without_p2p(after, (*granted, *plan.unchanged)),
     )
@@ -236,6 +250,14 @@ def _without_p2p(row: Row, granted: Sequence[int]) -> tuple[Notice, ...]:
 
 def _refusal(error: DriverError, before: Row, after: Row, plan: Plan) -> MempoolError:
     report = _report(before, after, plan, sent=False)
+    if report.unknown:
+        unread = device_list(report.unknown)
+        return MempoolError(
+            "driver-refused",
+            f"{_name(before.pool)}: the driver refused the change, and does not answer for {unread}",
+            driver=error.words,
+            result=report,
+        )
     applied = len(report.granted) + len(report.revoked)
     incapable = [cell for cell in before.cells if cell.device in plan.add and cell.capable is False]
     because = ""

@@ -210,7 +210,9 @@ class AccessChange(Result, frozen=True, kw_only=True):
 
     `granted`, `revoked`: access that the driver now reports and did not before (with `dry_run`: what would
     change). `unchanged`: asked for and already so. `owner_skipped`: the owner was named and left out.
-    `set_access_calls`: 0 or 1. `cells`: the whole row after the change.
+    `set_access_calls`: 0 or 1. `unknown`:
+    the call was about them, and the driver does not answer what access they have now. `cells`: the whole row after
+    the change.
     """
 
     pool: Pool
@@ -220,17 +222,13 @@ class AccessChange(Result, frozen=True, kw_only=True):
     owner_skipped: bool = False
     set_access_calls: int = 0
     dry_run: bool = False
+    unknown: tuple[int, ...] = ()
     cells: tuple[Cell, ...] = ()
 
     @property
     def changed(self) -> bool:
         """Whether the driver reports other access than before, or may have changed it and does not answer."""
-        return bool(self.granted or self.revoked or self.outcome_unknown) and not self.dry_run
-
-    @property
-    def outcome_unknown(self) -> bool:
-        """A call was made, and the driver does not answer for all devices."""
-        return bool(self.set_access_calls) and any(cell.access is None and cell.error for cell in self.cells)
+        return bool(self.granted or self.revoked or self.unknown) and not self.dry_run
 
 
 class PoolCreated(Result, frozen=True, kw_only=True):
@@ -269,13 +267,15 @@ class CurrentPool(Result, frozen=True, kw_only=True):
 class PoolDestroyed(msgspec.Struct, frozen=True, kw_only=True):
     """One destroyed pool. `cleared`: devices whose access was taken away first; `not_cleared`: would not clear.
 
-    `left_granted`: devices that still had access at destroy because cleanup was declined.
+    `left_granted`: devices that still had access at destroy because cleanup was declined. `unknown`: devices of
+    which the driver did not say what access they had.
     """
 
     pool: Pool
     cleared: tuple[int, ...] = ()
     not_cleared: tuple[int, ...] = ()
     left_granted: tuple[int, ...] = ()
+    unknown: tuple[int, ...] = ()
     used_bytes: int = 0
 
 
@@ -286,16 +286,20 @@ class PoolsDestroyed(Result, frozen=True, kw_only=True):
 
     @property
     def problem(self) -> Problem | None:
-        """`not-cleared` when access of a destroyed pool would not clear: its next holder may inherit it."""
-        stuck = [entry for entry in self.destroyed if entry.not_cleared]
-        if not stuck:
-            return None
-        names = ", ".join(f"{entry.pool.name} ({device_list(entry.not_cleared)})" for entry in stuck)
-        return Problem(
-            code="not-cleared",
-            message=f"destroyed, but access would not clear first: {names}",
-            hint="a pool created later may get the same handle and inherit this access; `mempool create` reports it",
-        )
+        """`not-cleared` when access of a destroyed pool would not clear: its next holder may inherit it.
+
+        `unreadable-cells` when the driver did not say whether it did.
+        """
+        stuck = [f"{each.pool.name} ({device_list(each.not_cleared)})" for each in self.destroyed if each.not_cleared]
+        unread = [f"{each.pool.name} ({device_list(each.unknown)})" for each in self.destroyed if each.unknown]
+        hint = "a pool created later may get the same handle and inherit this access; `mempool create` reports it"
+        if stuck:
+            message = f"destroyed, but access would not clear first: {', '.join(stuck)}"
+            return Problem(code="not-cleared", message=message, hint=hint)
+        if unread:
+            message = f"destroyed, but the driver did not say who had access: {', '.join(unread)}"
+            return Problem(code="unreadable-cells", message=message, hint=hint)
+        return None
 
     @property
     def changed(self) -> bool:

@@ -224,6 +224,7 @@ class LocalRunner:
             answer = self.run(Destroy(pools=(name,)), lambda event: None)
             if answer.problem:
                 problems.append(answer.problem)
+        self._pools.give_up(self._driver)
         return tuple(problems)
 
     def _open(self, on_event: OnEvent | None) -> Driver:

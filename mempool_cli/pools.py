@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from mempool_cli import access
@@ -24,6 +24,7 @@ from mempool_cli.errors import DriverError, MempoolError, Problem
 from mempool_cli.locations import describe_location, owner_of, parse_location, spell_location
 from mempool_cli.model import (
     Attribute,
+    Cell,
     CurrentPool,
     Device,
     Notice,
@@ -37,7 +38,7 @@ from mempool_cli.model import (
     unreadable,
 )
 from mempool_cli.names import NAME
-from mempool_cli.probe import Target, capability_cells, current_target, default_target, read_row
+from mempool_cli.probe import Target, capability_cells, current_target, default_target, read_row, unnamed_current
 from mempool_cli.requests import Create
 from mempool_cli.wording import device_list
 
@@ -97,12 +98,14 @@ class Pools:
         return target
 
     def _current(self, driver: Driver, device: Device) -> Target:
-        """The current pool under the name by which we know it: created, default, or `current:DEV`."""
-        target = current_target(driver, device)
-        if target is None:
+        """The current pool under the name by which we know it: created, default, or `current:DEV`. DriverError."""
+        handle = driver.device_get_mem_pool(device.ordinal)
+        name = self._name_of(handle)
+        if name:
+            return self._target(driver, name)
+        if handle == driver.device_get_default_mem_pool(device.ordinal):
             return default_target(driver, device)
-        name = self._name_of(target.handle)
-        return self._target(driver, name) if name else target
+        return unnamed_current(device, handle)
 
     def _name_of(self, handle: int) -> str | None:
         return next((name for name, created in self._created.items() if created.handle == handle), None)
@@ -110,7 +113,9 @@ class Pools:
     def _target(self, driver: Driver, name: str) -> Target:
         created = self._created[name]
         owner = owner_of(created.location)
-        current = owner is not None and driver.device_get_mem_pool(owner) == created.handle
+        current = False
+        with contextlib.suppress(DriverError):  # a role is not worth losing the pool for
+            current = owner is not None and driver.device_get_mem_pool(owner) == created.handle
         roles: tuple[Role, ...] = ("current", "created") if current else ("created",)
         pool = Pool(
             name=name,
@@ -202,6 +207,13 @@ class Pools:
             self.destroy(driver, self._target(driver, name), devices, cleanup=True)
         return name not in self._created
 
+    def give_up(self, driver: Driver) -> None:
+        """Destroys what is left without asking anything before. The pools that the driver keeps stay in `names`."""
+        for name, created in list(self._created.items()):
+            with contextlib.suppress(DriverError):
+                driver.mem_pool_destroy(created.handle)
+                del self._created[name]
+
     def _check_name(self, name: str | None) -> None:
         if name is None:
             return
@@ -260,7 +272,11 @@ class Pools:
         )
 
     def set_current(self, driver: Driver, target: Target, devices: Sequence[Device]) -> CurrentPool:
-        """Makes it the pool that its device allocates from. MempoolError `host-pool` when it is on no device."""
+        """Makes it the pool that its device allocates from, and reads that back.
+
+        MempoolError `host-pool` when it is on no device, `not-applied` or `driver-refused` when the driver has
+        another one then, or does not say. DriverError when it refuses before or at the change.
+        """
         owner = target.pool.owner
         if owner is None:
             raise MempoolError(
@@ -269,7 +285,17 @@ class Pools:
             )
         previous = self._current(driver, devices[owner]).pool
         driver.device_set_mem_pool(owner, target.handle)
-        return CurrentPool(device=owner, pool=self._current(driver, devices[owner]).pool, previous=previous)
+        try:
+            now = self._current(driver, devices[owner])
+        except DriverError as error:
+            message = f"the driver accepted pool {target.pool.name}, and does not answer which pool is current now"
+            raise MempoolError("driver-refused", message, driver=error.words) from error
+        if now.handle != target.handle:
+            raise MempoolError(
+                "not-applied",
+                f"the driver accepted pool {target.pool.name}, but {now.pool.name} is current on device {owner}",
+            )
+        return CurrentPool(device=owner, pool=now.pool, previous=previous)
 
     def check_destroyable(self, target: Target) -> None:
         """MempoolError when it is not one of ours: `default-pool`, or `unknown-pool` for a program's own."""
@@ -282,12 +308,12 @@ class Pools:
         """Clears peer access (unless told not to), then destroys. MempoolError when destroy itself is refused.
 
         Clearing first keeps a recycled handle from passing access on to its next pool (nvbug 5698116).
-        Driver calls: a row, SetAccess 1 (and 1 a device when refused), 1 attribute, destroy.
+        Driver calls: a row, SetAccess 1 (and 1 a device when refused) and another row, 1 attribute, destroy.
         """
-        holders = _holders(read_row(driver, target, devices))
-        stuck = _clear(driver, target, holders, devices) if cleanup else ()
-        cleared = tuple(device for device in holders if device not in stuck) if cleanup else ()
-        used = self.summary(driver, target).used_bytes or 0
+        before = read_row(driver, target, devices)
+        after = _cleared(driver, target, before, devices) if cleanup else before
+        used = _attributes(driver, target, (PoolAttribute.USED_MEM_CURRENT,))[0].value
+        cleared = tuple(device for device in _holders(before) if device not in {*_holders(after), *_unread(after)})
         try:
             driver.mem_pool_destroy(target.handle)
         except DriverError as error:
@@ -299,9 +325,10 @@ class Pools:
         return PoolDestroyed(
             pool=target.pool,
             cleared=cleared,
-            not_cleared=stuck,
-            left_granted=() if cleanup else holders,
-            used_bytes=used,
+            not_cleared=_holders(after) if cleanup else (),
+            left_granted=() if cleanup else _holders(after),
+            unknown=_unread(after),
+            used_bytes=used or 0,
         )
 
 
@@ -360,18 +387,31 @@ def _placeable(driver: Driver, location: Location, to: Sequence[str], devices: S
 
 
 def _holders(row: Row) -> tuple[int, ...]:
-    """The devices other than the owner that have access, or may have: their access could not be read."""
-    return tuple(cell.device for cell in row.cells if cell.device is not None and not cell.owner and cell.may_access)
+    """The devices other than the owner that have access."""
+    return _devices(row, lambda cell: cell.access not in (None, "none"))
 
 
-def _clear(driver: Driver, target: Target, holders: Sequence[int], devices: Sequence[Device]) -> tuple[int, ...]:
-    """Takes access away in one call, then one by one where that is refused. Returns those that keep it."""
+def _unread(row: Row) -> tuple[int, ...]:
+    """The devices other than the owner of which the driver did not say what access they have."""
+    return _devices(row, lambda cell: cell.access is None and cell.error is not None)
+
+
+def _devices(row: Row, which: Callable[[Cell], bool]) -> tuple[int, ...]:
+    return tuple(cell.device for cell in row.cells if cell.device is not None and not cell.owner and which(cell))
+
+
+def _cleared(driver: Driver, target: Target, before: Row, devices: Sequence[Device]) -> Row:
+    """Takes access away from all that have it or may have it, in one call, then one by one where that is refused.
+
+    The row as it reads then.
+    """
+    holders = sorted({*_holders(before), *_unread(before)})
     if not holders:
-        return ()
+        return before
     if _refuses(driver, target, holders):
         for device in holders:
             _refuses(driver, target, (device,))
-    return _holders(read_row(driver, target, devices))
+    return read_row(driver, target, devices)
 
 
 def _refuses(driver: Driver, target: Target, holders: Sequence[int]) -> bool:

@@ -155,6 +155,11 @@ def current_target(driver: Driver, device: Device) -> Target | None:
             return None
     except DriverError:
         return None
+    return unnamed_current(device, handle)
+
+
+def unnamed_current(device: Device, handle: int) -> Target:
+    """The current pool of a device, of which nothing else is known. No driver call."""
     pool = Pool(
         name=f"current:{device.ordinal}", roles=("current",), location=str(device.ordinal), owner=device.ordinal
     )
@@ -175,9 +180,9 @@ def process_driver() -> Iterator[Driver]:
     from mempool_cli.driver.identity import describe
 
     driver = driver_source(None).open()
-    describe(driver, sim=None)
-    initialize(driver)
     try:
+        describe(driver, sim=None)
+        initialize(driver)
         previous = driver.thread_exchange_stream_capture_mode(CaptureMode.RELAXED)
         try:
             yield driver

@@ -189,9 +189,16 @@ def test_words_and_the_devices_they_name(words: list[str], owner: int | None, ch
 
 
 def test_peers_are_none_where_it_was_not_asked() -> None:
-    cells = [cell(0, "rw", owner=True), Cell(device=1), Cell(device=2, error=ERROR), cell(3, "none")]
-    assert select(["peers"], devices(4, without_pools=[1]), 0, cells) == [3]
+    cells = [cell(0, "rw", owner=True), Cell(device=1), cell(2, "none"), cell(3, "none")]
+    assert select(["peers"], devices(4, without_pools=[1]), 0, cells) == [2, 3]
     assert select(["all"], devices(4, without_pools=[1]), 0, cells) == [1, 2, 3]
+
+
+def test_peers_are_not_known_where_the_driver_does_not_say() -> None:
+    cells = [cell(0, "rw", owner=True), cell(1, "none"), Cell(device=2, access="none", error=ERROR), cell(3, "none")]
+    with pytest.raises(MempoolError, match="does not say whether device 2 can reach the pool, so `peers` is not known"):
+        select(["peers"], devices(4), 0, cells)
+    assert select(["all"], devices(4), 0, cells) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("word", ["4", "ALL", "peer", "", "GPU-", "-1", "1-2"])

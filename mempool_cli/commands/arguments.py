@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -15,24 +16,30 @@ if TYPE_CHECKING:
     from mempool_cli.errors import Problem
 
 
+_OF_THE_MACHINE = re.compile("`mempool (?=devices|session list)")
+_OF_THE_SESSION = re.compile("`mempool (?!--|devices|session list)")
+
+
 class Asked(NamedTuple):
     """The subcommand as the envelope names it, empty when there is none, and how to show a result.
 
-    `options`: those of the command line that say which machine and session it was about, as typed.
+    `machine`, `session`: the options of the command line that say which it was about, each with a blank behind it.
     """
 
     command: str
     format: Literal["table", "json"]
     color: Literal["auto", "always", "never"]
-    options: str
+    machine: str
+    session: str
 
     def with_options(self, problem: Problem) -> Problem:
         """The failure, its hint naming commands that are about the same machine and session."""
-        if not self.options or not problem.hint or problem.code == "usage":
+        if not problem.hint or problem.code == "usage":
             return problem
         from msgspec import structs
 
-        return structs.replace(problem, hint=problem.hint.replace("`mempool ", f"`mempool {self.options} "))
+        hint = _OF_THE_MACHINE.sub(f"`mempool {self.machine}", problem.hint)
+        return structs.replace(problem, hint=_OF_THE_SESSION.sub(f"`mempool {self.machine}{self.session}", hint))
 
 
 def asked(root: click.Command, arguments: Sequence[str]) -> Asked:
@@ -43,32 +50,32 @@ def asked(root: click.Command, arguments: Sequence[str]) -> Asked:
     for option, word in _pairs(arguments):
         if option:
             given[option] = word
+        elif word == "--" and isinstance(found, click.Group):
+            continue
         elif isinstance(found, click.Group):
             command = found.get_command(click.Context(found), word)
             if command is not None:
                 names.append(word)
                 found = command
-        elif not found.context_settings.get("allow_interspersed_args", True):
+        elif word == "--" or not found.context_settings.get("allow_interspersed_args", True):
             break
     color = given["--color"]
-    where = [f"{option} {shlex.quote(given[option])}" for option in ("--sim", "--session") if given.get(option)]
     return Asked(
         command=" ".join(names),
         format="json" if given["--format"] == "json" else "table",
         color="always" if color == "always" else "never" if color == "never" else "auto",
-        options=" ".join(where),
+        machine=f"--sim {shlex.quote(given['--sim'])} " if given.get("--sim") else "",
+        session=f"--session {shlex.quote(given['--session'])} " if given.get("--session") else "",
     )
 
 
 def _pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Each global option with its value, and each word that is no option with an empty one, up to `--`."""
+    """Each global option with its value, and each word that is no option, `--` too, with an empty option."""
     valued = {name for option in global_options() if not option.is_flag for name in option.opts}
     words = iter(arguments)
     for word in words:
         option, equals, value = word.partition("=")
-        if word == "--":
-            return
         if option in valued:
             yield option, value if equals else next(words, "")
-        elif not word.startswith("-"):
+        elif word == "--" or not word.startswith("-"):
             yield "", word

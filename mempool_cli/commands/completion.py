@@ -36,9 +36,9 @@ class Bash(BashComplete):
 
     def get_completion_args(self) -> tuple[list[str], str]:
         """The words before the one to complete, and what there is of that one."""
-        line = os.environ["COMP_LINE"]
+        line = os.environ.get("COMP_LINE", "")
         words = split_arg_string(line)
-        incomplete = "" if line[-1:].isspace() else words.pop()
+        incomplete = words.pop() if words and not line[-1:].isspace() else ""
         return words[1:], incomplete
 
     def format_completion(self, item: CompletionItem) -> str:
@@ -49,7 +49,10 @@ class Bash(BashComplete):
 def answer(cli: click.Command, wanted: str) -> int:
     """Prints what a shell asks for by `_MEMPOOL_COMPLETE`, its own part or words; the exit status, 1 for no shell."""
     add_completion_class(Bash)
-    return shell_complete(cli, {}, "mempool", "_MEMPOOL_COMPLETE", wanted)
+    try:
+        return shell_complete(cli, {}, "mempool", "_MEMPOOL_COMPLETE", wanted)
+    except (KeyError, ValueError):  # not called as a shell calls it
+        return 1
 
 
 def complete_pools(ctx: click.Context, incomplete: str) -> list[CompletionItem]:

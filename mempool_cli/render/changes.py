@@ -58,6 +58,8 @@ def _destroyed(entry: PoolDestroyed) -> list[Text]:
     lines = [line(f"destroyed pool {entry.pool.name}{cleared}")]
     if entry.not_cleared:
         lines.append(line(f"  access would not clear: {device_list(entry.not_cleared)}"))
+    if entry.unknown:
+        lines.append(line(f"  access not known: {device_list(entry.unknown)}"))
     if entry.left_granted:
         lines.append(line(f"  access left as it was: {device_list(entry.left_granted)}"))
     return lines
@@ -71,7 +73,7 @@ def _verdict(result: AccessChange) -> str:
         parts.append(f"revoked from {device_list(result.revoked)}")
     if parts:
         return ("access would be " if result.dry_run else "access ") + ", ".join(parts)
-    if result.outcome_unknown:
+    if result.unknown:
         return "what changed is not known"
     return "nothing changed" if result.set_access_calls else "nothing to do"
 

@@ -132,7 +132,7 @@ class SessionRunner:
             started, self._untold = self._untold, None
             if answered.ending:
                 watch.free(time.monotonic() + _ENDING_SECONDS)
-            elif started:
+            elif started and answered.stays:
                 on_event(Event("status", f"started {started.who} (pid {started.pid})"))
             return answered.answer
 

@@ -18,8 +18,8 @@ class Farewell(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """What follows the host's name: `ended 2026-12-01 05:35 UTC by SIGTERM; gone with it: its grants`."""
-        gone = f"pools {', '.join(self.pools)}, and its grants" if self.pools else "its grants"
+        """What follows the host's name: `ended 2026-12-01 05:35 UTC by SIGTERM; gone with it: all grants`."""
+        gone = f"pools {', '.join(self.pools)}, and all grants" if self.pools else "all grants"
         return f"ended {self.when:%Y-%m-%d %H:%M} UTC {self.why}; gone with it: {gone}"
 
 

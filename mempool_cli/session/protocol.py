@@ -108,10 +108,11 @@ class Happened(msgspec.Struct, frozen=True, tag="event"):
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
-    """The result. `ending`: the host ends now, since the first that it was asked failed."""
+    """The result. `ending`: the host ends now, since the first that it was asked failed. `stays`: it lives on."""
 
     answer: Answer
     ending: bool = False
+    stays: bool = True
 
 
 Message = Hello | Status | Stop | Run

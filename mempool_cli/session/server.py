@@ -293,7 +293,7 @@ class Server:
         # The reply says so only when no one else is here who could still change that.
         self._accept()
         ending = self._failed and self._peers == {peer}
-        peer.send(_encoded(Answered(answer=answer, ending=ending)))
+        peer.send(_encoded(Answered(answer=answer, ending=ending, stays=not self._provisional)))
         if ending:
             self._end()
             self._part(told=peer)

@@ -250,7 +250,7 @@ def test_what_cannot_be_read_is_cleared_too(mempool: Mempool, tmp_path: Path) ->
     done = mempool("--sim", spec, "destroy", "pool-1", "--trace")
     assert (done.status, done.out) == (
         0,
-        label(spec) + "destroyed pool pool-1 (access of devices 1, 3 cleared first)\n" + AFFECTED,
+        label(spec) + "destroyed pool pool-1 (access of device 1 cleared first)\n" + AFFECTED,
     )
     assert [call.partition(", ")[2] for call in calls(done.err, "cuMemPoolSetAccess")] == [
         "[device 1 NONE, device 3 NONE]) = CUDA_SUCCESS"

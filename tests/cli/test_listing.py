@@ -177,6 +177,7 @@ def test_every_command_has_the_document_of_the_page(mempool: Mempool) -> None:
         "owner_skipped": True,
         "set_access_calls": 1,
         "dry_run": False,
+        "unknown": [],
     }
     assert [cell["access"] for cell in cells] == ["rw", "rw", "rw", "none"]
     assert cells[3] == {"device": 3, "access": "none", "flags": 0, "owner": False, "capable": True, "error": None}

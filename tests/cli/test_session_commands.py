@@ -105,7 +105,7 @@ def test_what_needs_one_says_so(mempool: Mempool, runtime: Path, command: list[s
     assert mempool("--sim", "4", *command) == (5, "", NO_SIMULATED_SESSION)
     assert mempool("--sim", "4", "--session", "x", *command).err == NO_SIMULATED_SESSION.replace(
         "default", "x"
-    ).replace("--sim 4", "--sim 4 --session x")
+    ).replace("--sim 4 session start", "--sim 4 --session x session start")
     assert list(runtime.iterdir()) == []
 
 
@@ -216,7 +216,7 @@ def test_the_end_of_a_session_is_told_once(mempool: Mempool, runtime: Path, form
 
     end()
     assert mempool("--sim", "4", "session", "list") == (0, "no session runs\n", "")
-    ended = "ended TIME by SIGTERM; gone with it: pools precious, and its grants"
+    ended = "ended TIME by SIGTERM; gone with it: pools precious, and all grants"
     asked = ("--sim", "4", "--format", format_)
     again = mempool(*asked, "session", "start")
     assert (again.status, again.err) == (0, f"simulated session default {ended}\n")
@@ -360,6 +360,6 @@ def test_an_end_that_nobody_asked_for_is_told_once(mempool: Mempool) -> None:
     pidfd = os.pidfd_open(pid)
     os.kill(pid, signal.SIGTERM)
     wait(pidfd)
-    told = "simulated session default ended TIME by SIGTERM; gone with it: pools precious, and its grants\n"
+    told = "simulated session default ended TIME by SIGTERM; gone with it: pools precious, and all grants\n"
     assert mempool("--sim", "4", "probe", "0").err == told
     assert mempool("--sim", "4", "probe", "0").err == ""

@@ -32,7 +32,8 @@ def test_a_result() -> None:
         '"where": {"kind": "session", "pid": 4242, "name": "default", "expires": "2026-12-01T04:20:00Z"}, '
         '"data": {"pool": {"name": "default:0", "roles": ["default", "current"], "location": "0", "owner": 0}, '
         '"granted": [1], "revoked": [], "unchanged": [], "owner_skipped": false, "set_access_calls": 1, '
-        '"dry_run": false, "cells": [{"device": 1, "access": "rw", "flags": 3, "owner": false, "capable": true, '
+        '"dry_run": false, "unknown": [], "cells": [{"device": 1, "access": "rw", "flags": 3, "owner": false, '
+        '"capable": true, '
         '"error": null}]}, "warnings": [{"code": "odd", "message": "caf\\u00e9"}], "error": null}\n',
         "",
     )

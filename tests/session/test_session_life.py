@@ -206,7 +206,7 @@ def test_an_end_that_nobody_asked_for_is_told_once(
     assert lifecycle.find("default", SIM, report_death=False) is None
     assert files(runtime) == ["sim-default.ended"]
     assert (runtime / "sim-default.ended").stat().st_mode & 0o777 == 0o600
-    assert told(runtime) == [f"simulated session default ended TIME {words.format('gone with it:')}its grants"]
+    assert told(runtime) == [f"simulated session default ended TIME {words.format('gone with it:')}all grants"]
     assert told(runtime) == []
 
 
@@ -228,7 +228,7 @@ def test_what_needs_a_session_tells_of_its_end(runtime: Path) -> None:
         ended([Create(location="0")], signal.SIGTERM)
         message = failure(lambda needs=needs: needs("default", SIM)).message  # type: ignore[misc]
         assert message.startswith("no simulated session 'default' runs: it ended 2")
-        assert message.endswith(" UTC by SIGTERM; gone with it: pools pool-1, and its grants")
+        assert message.endswith(" UTC by SIGTERM; gone with it: pools pool-1, and all grants")
         assert failure(lambda needs=needs: needs("default", SIM)).message == (  # type: ignore[misc]
             "no simulated session 'default' runs"
         )
