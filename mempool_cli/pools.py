@@ -38,7 +38,7 @@ from mempool_cli.model import (
     unreadable,
 )
 from mempool_cli.names import NAME
-from mempool_cli.probe import Target, capability_cells, current_target, default_target, read_row, unnamed_current
+from mempool_cli.probe import Target, capability_cells, current_target, default_target, device_target, read_row
 from mempool_cli.requests import Create
 from mempool_cli.wording import device_list
 
@@ -92,9 +92,7 @@ class Pools:
         target = self._current(driver, device) if kind == "current" else default_target(driver, device)
         if target.error:
             problem = target.error
-            raise MempoolError(
-                problem.code, f"there is no reaching pool {word}: {problem.message}", driver=problem.driver
-            )
+            raise MempoolError(problem.code, f"pool {word} cannot be reached: {problem.message}", driver=problem.driver)
         return target
 
     def _current(self, driver: Driver, device: Device) -> Target:
@@ -104,8 +102,8 @@ class Pools:
         if name:
             return self._target(driver, name)
         if handle == driver.device_get_default_mem_pool(device.ordinal):
-            return default_target(driver, device)
-        return unnamed_current(device, handle)
+            return device_target(device, handle, "default", "current")
+        return device_target(device, handle, "current")
 
     def _name_of(self, handle: int) -> str | None:
         return next((name for name, created in self._created.items() if created.handle == handle), None)

@@ -125,21 +125,23 @@ def capability_cells(
     )
 
 
+def device_target(device: Device, handle: int, *roles: Role) -> Target:
+    """A pool of a device that is known by its role, the first of `roles`. No driver call."""
+    ordinal = device.ordinal
+    pool = Pool(name=f"{roles[0]}:{ordinal}", roles=roles, location=str(ordinal), owner=ordinal)
+    return Target(pool, handle, device_location(ordinal))
+
+
 def default_target(driver: Driver, device: Device) -> Target:
     """The default pool of a device. Driver calls: 1, and 1 to learn whether it is also the current one."""
-    location = device_location(device.ordinal)
-    pool = Pool(
-        name=f"default:{device.ordinal}", roles=("default",), location=str(device.ordinal), owner=device.ordinal
-    )
     if not device.pools_supported:
-        return Target(pool, 0, location)
+        return device_target(device, 0, "default")
     try:
         handle = driver.device_get_default_mem_pool(device.ordinal)
         current = driver.device_get_mem_pool(device.ordinal) == handle
     except DriverError as error:
-        return Target(pool, 0, location, error.problem)
-    roles: tuple[Role, ...] = ("default", "current") if current else ("default",)
-    return Target(msgspec.structs.replace(pool, roles=roles), handle, location)
+        return device_target(device, 0, "default")._replace(error=error.problem)
+    return device_target(device, handle, "default", "current") if current else device_target(device, handle, "default")
 
 
 def current_target(driver: Driver, device: Device) -> Target | None:
@@ -155,15 +157,7 @@ def current_target(driver: Driver, device: Device) -> Target | None:
             return None
     except DriverError:
         return None
-    return unnamed_current(device, handle)
-
-
-def unnamed_current(device: Device, handle: int) -> Target:
-    """The current pool of a device, of which nothing else is known. No driver call."""
-    pool = Pool(
-        name=f"current:{device.ordinal}", roles=("current",), location=str(device.ordinal), owner=device.ordinal
-    )
-    return Target(pool, handle, device_location(device.ordinal))
+    return device_target(device, handle, "current")
 
 
 # --- for a user's own program ---
