@@ -44,7 +44,7 @@ def plan_grant(row: Row, wanted: Iterable[int], *, only: bool = False) -> Plan:
     peers = [cell for cell in row.cells if cell.device != owner]
     asked = [cell for cell in peers if cell.device in devices]
     others = [cell for cell in peers if cell.device not in devices] if only else []
-    unread = [cell for cell in others if cell.access is None and cell.error]
+    unread = [cell for cell in others if cell.unread]
     if unread:
         raise _unreadable(row.pool, unread, "the access of {} cannot be read, so --only cannot set it")
     return Plan(
@@ -185,7 +185,7 @@ def change(driver: Driver, target: Target, before: Row, plan: Plan, devices: Seq
 def _unread(after: Row, plan: Plan) -> tuple[int, ...]:
     """The devices that the plan is about and whose access cannot be read."""
     asked = {*plan.add, *plan.remove}
-    return _numbers(cell for cell in after.cells if cell.device in asked and cell.access is None and cell.error)
+    return _numbers(cell for cell in after.cells if cell.device in asked and cell.unread)
 
 
 def _not_as_asked(before: Row, after: Row, plan: Plan) -> tuple[int, ...]:

@@ -77,7 +77,12 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def may_access(self) -> bool:
         """It has access, or the driver did not say whether."""
-        return self.access not in (None, "none") or (self.access is None and self.error is not None)
+        return self.unread or self.access not in (None, "none")
+
+    @property
+    def unread(self) -> bool:
+        """The driver was asked what access there is, and did not say."""
+        return self.access is None and self.error is not None
 
     @property
     def contradiction(self) -> bool:

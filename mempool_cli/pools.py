@@ -391,7 +391,7 @@ def _holders(row: Row) -> tuple[int, ...]:
 
 def _unread(row: Row) -> tuple[int, ...]:
     """The devices other than the owner of which the driver did not say what access they have."""
-    return _devices(row, lambda cell: cell.access is None and cell.error is not None)
+    return _devices(row, lambda cell: cell.unread)
 
 
 def _devices(row: Row, which: Callable[[Cell], bool]) -> tuple[int, ...]:

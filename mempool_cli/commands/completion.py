@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from mempool_cli.model import AnyResult
     from mempool_cli.requests import AnyRequest
 
-EVERY = ("all", "peers")
 _PATIENCE_SECONDS = 1.0
 _BASH = """\
 %(complete_func)s() {
@@ -87,6 +86,8 @@ def complete_devices(ctx: click.Context, incomplete: str) -> list[CompletionItem
 
 def complete_locations(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
     """Devices, `host` and the first NUMA node; devices alone where an option is eating words."""
+    from mempool_cli.devices import EVERY
+
     found = complete_devices(ctx, incomplete)
     if open_option(ctx):
         return found
@@ -127,9 +128,6 @@ def _ask(ctx: click.Context, request: AnyRequest) -> AnyResult | None:
         runner = lifecycle.find(name, driver_source(chosen.sim), timeout=_PATIENCE_SECONDS, report_death=False)
         if runner is None:
             return None
-        try:
-            return runner.run(request, lambda event: None).result
-        finally:
-            runner.close()
+        return runner.run(request, lambda event: None).result
     except (MempoolError, click.UsageError, OSError):
         return None

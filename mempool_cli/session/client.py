@@ -136,9 +136,6 @@ class SessionRunner:
                 on_event(Event("status", f"started {started.who} (pid {started.pid})"))
             return answered.answer
 
-    def close(self) -> None:
-        """Nothing: no connection is kept."""
-
     def _connect(self, on_event: OnEvent | None) -> Connection | None:
         """A connection to the right host; None when none lives and none is to be started, as without `on_event`."""
         while True:
