@@ -24,6 +24,7 @@ EXIT_STATUS: dict[str, int] = {
     "name-taken": USAGE,
     "owner-access": USAGE,
     "default-pool": USAGE,
+    "program-pool": USAGE,
     "host-pool": USAGE,
     "input-file": USAGE,
     # this machine cannot
@@ -34,6 +35,7 @@ EXIT_STATUS: dict[str, int] = {
     "no-device": MACHINE,
     "no-pool-support": MACHINE,
     "not-peer-capable": MACHINE,
+    "not-initialised": MACHINE,
     # the driver refused, or did not do what it said
     "driver-refused": DRIVER,
     "out-of-memory": DRIVER,

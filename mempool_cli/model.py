@@ -14,7 +14,7 @@ from mempool_cli.wording import device_list
 SCHEMA = "mempool/1"
 
 Access = Literal["rw", "r", "none", "unknown"]
-Role = Literal["default", "current", "created"]
+Role = Literal["default", "current", "created", "named"]
 
 
 class Notice(msgspec.Struct, frozen=True):
@@ -181,9 +181,13 @@ class Attribute(msgspec.Struct, frozen=True):
 
 
 class PoolDetail(Result, frozen=True, kw_only=True):
-    """One pool with its attributes, as the driver answers them, and who may access it."""
+    """One pool with its attributes, as the driver answers them, and who may access it.
+
+    `made_by`: the driver made the default pools, mempool those that it created, and only these can it destroy.
+    """
 
     pool: Pool
+    made_by: Literal["driver", "mempool", "program"]
     devices: tuple[Device, ...]
     attributes: tuple[Attribute, ...]
     max_size: int | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -188,12 +188,23 @@ class LocalRunner:
 
     The driver is opened by the first request. Outside a one-shot command (`where.kind` other than "local")
     the thread is set to RELAXED capture mode, so that no stream capture of the process is lost to a question.
+
+    `named`: the pools of this process that others made and that can be named. `initialised`: raises MempoolError
+    unless CUDA is initialised, where that is for others to do; None: it is done here.
     """
 
-    def __init__(self, source: DriverSource, where: Callable[[], Where]) -> None:
+    def __init__(
+        self,
+        source: DriverSource,
+        where: Callable[[], Where],
+        *,
+        named: Callable[[], Mapping[str, pools.NamedPool]] = dict,
+        initialised: Callable[[Driver], None] | None = None,
+    ) -> None:
         self._source = source
         self._where = where
-        self._pools = pools.Pools()
+        self._initialised = initialised
+        self._pools = pools.Pools(named)
         self._driver: Driver | None = None
         self._info: DriverInfo | None = None
 
@@ -210,6 +221,11 @@ class LocalRunner:
         except DriverError as error:
             failure = msgspec.structs.replace(error.problem, hint=_LOOK)
         return Answer(driver=self._info, where=self._where(), result=result, failure=failure)
+
+    @property
+    def opened(self) -> bool:
+        """Whether the driver was opened, and CUDA is initialised."""
+        return self._driver is not None
 
     def pool_names(self) -> tuple[str, ...]:
         """The created pools that are alive."""
@@ -236,8 +252,11 @@ class LocalRunner:
         if self._driver is None:
             plain = self._source.open()
             driver = traced(plain)
+            if self._initialised:
+                self._initialised(driver)
             self._info = describe(driver, self._source.sim)
-            initialize(driver, simulated=self._source.sim is not None)
+            if not self._initialised:
+                initialize(driver, simulated=self._source.sim is not None)
             if self._where().kind != "local":
                 driver.thread_exchange_stream_capture_mode(CaptureMode.RELAXED)
             self._driver = plain

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import difflib
 import itertools
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from mempool_cli import access
 from mempool_cli.devices import NO_POOLS, is_device_word, no_pool_support, resolve_device
@@ -60,10 +60,34 @@ class Created(NamedTuple):
     release_threshold: int
 
 
-class Pools:
-    """The pools of this process that users can name. Handles stay inside."""
+def check_name(name: str) -> str:
+    """The name, if a pool can have it; MempoolError `bad-name` otherwise."""
+    if NAME.fullmatch(name) and name not in RESERVED and not name.upper().startswith(_UUID_LIKE):
+        return name
+    raise MempoolError(
+        "bad-name",
+        f"{name!r} is no name for a pool",
+        hint="a letter or _, then up to 63 letters, digits, '_', '.' or '-';"
+        f" not {', '.join(RESERVED)}, GPU-..., MIG-...",
+    )
 
-    def __init__(self) -> None:
+
+class NamedPool(Protocol):
+    """A pool that the process's own program made and named. `place`: where, as `mempool create` spells it."""
+
+    @property
+    def place(self) -> str:
+        """`0`, `host` or `numa:0`."""
+
+    def handle(self) -> int:
+        """The handle at this moment; 0 when the pool is gone. No driver call."""
+
+
+class Pools:
+    """The pools of this process that users can name. Handles stay inside. `named`: the program's own, by name."""
+
+    def __init__(self, named: Callable[[], Mapping[str, NamedPool]] = dict) -> None:
+        self._named = named
         self._created: dict[str, Created] = {}
         self._given: set[str] = set()
 
@@ -81,6 +105,9 @@ class Pools:
         """
         if word in self._created:
             return self._target(driver, word)
+        named = self._named().get(word)
+        if named:
+            return _own_target(driver, word, named, devices)
         kind, colon, device_word = word.partition(":")
         if kind not in _KINDS or not colon:
             if not is_device_word(word):
@@ -89,46 +116,36 @@ class Pools:
         device = devices[resolve_device(device_word, devices)]
         if not device.pools_supported:
             raise no_pool_support(device)
-        target = self._current(driver, device) if kind == "current" else default_target(driver, device)
+        target = self._current(driver, device, devices) if kind == "current" else default_target(driver, device)
         if target.error:
             problem = target.error
             raise MempoolError(problem.code, f"pool {word} cannot be reached: {problem.message}", driver=problem.driver)
         return target
 
-    def _current(self, driver: Driver, device: Device) -> Target:
-        """The current pool under the name by which we know it: created, default, or `current:DEV`. DriverError."""
+    def _current(self, driver: Driver, device: Device, devices: Sequence[Device]) -> Target:
+        """The current pool under the name that we know: created, named, default, or `current:DEV`. DriverError."""
         handle = driver.device_get_mem_pool(device.ordinal)
-        name = self._name_of(handle)
-        if name:
-            return self._target(driver, name)
+        for name, created in self._created.items():
+            if created.handle == handle:
+                return self._target(driver, name)
+        for name, pool in self._named().items():
+            if pool.handle() == handle:
+                return _own_target(driver, name, pool, devices)
         if handle == driver.device_get_default_mem_pool(device.ordinal):
             return device_target(device, handle, "default", "current")
         return device_target(device, handle, "current")
 
-    def _name_of(self, handle: int) -> str | None:
-        return next((name for name, created in self._created.items() if created.handle == handle), None)
-
     def _target(self, driver: Driver, name: str) -> Target:
         created = self._created[name]
-        owner = owner_of(created.location)
-        current = False
-        with contextlib.suppress(DriverError):  # a role is not worth losing the pool for
-            current = owner is not None and driver.device_get_mem_pool(owner) == created.handle
-        roles: tuple[Role, ...] = ("current", "created") if current else ("created",)
-        pool = Pool(
-            name=name,
-            roles=roles,
-            location=spell_location(created.location),
-            owner=owner,
-        )
-        return Target(pool, created.handle, created.location)
+        return _placed_target(driver, name, "created", created.handle, created.location)
 
     def _unknown(self, word: str) -> MempoolError:
         if word in _KINDS:
             return MempoolError("unknown-pool", f"{word} of which device?", hint=f"{word}:0 is that of device 0")
-        known = "created here: " + (", ".join(list(self._created)[:_NAMED]) or "none")
-        more = len(self._created) - _NAMED
-        close = difflib.get_close_matches(word, self._created, n=1)
+        names = [*self._created, *self._named()]
+        known = "created here: " + (", ".join(names[:_NAMED]) or "none")
+        more = len(names) - _NAMED
+        close = difflib.get_close_matches(word, names, n=1)
         return MempoolError(
             "unknown-pool",
             f"there is no pool {word!r}; {known}{f' and {more} more' if more > 0 else ''}",
@@ -136,12 +153,13 @@ class Pools:
         )
 
     def every(self, driver: Driver, devices: Sequence[Device]) -> list[Target]:
-        """Default pools, then created pools, then current pools that are neither."""
+        """Default pools, then created pools, then those that the program named, then current pools that are neither."""
         defaults = [default_target(driver, device) for device in devices]
         created = [self._target(driver, name) for name in self._created]
-        known = {target.handle for target in (*defaults, *created)}
+        named = [_own_target(driver, name, pool, devices) for name, pool in self._named().items()]
+        known = {target.handle for target in (*defaults, *created, *named)}
         currents = [current_target(driver, device) for device in devices]
-        return [*defaults, *created, *(target for target in currents if target and target.handle not in known)]
+        return [*defaults, *created, *named, *(each for each in currents if each and each.handle not in known)]
 
     # --- reading ---
 
@@ -168,6 +186,7 @@ class Pools:
             devices=tuple(devices),
             attributes=tuple(_attributes(driver, target, tuple(PoolAttribute))),
             max_size=created.max_size if created else None,
+            made_by="mempool" if created else "driver" if "default" in target.pool.roles else "program",
             row=read_row(driver, target, devices),
         )
 
@@ -181,7 +200,7 @@ class Pools:
         `unreadable-cells`. Driver calls: 1 a device for capability, create, at most 1 attribute, a row, at
         most 1 SetAccess with another row.
         """
-        self._check_name(request.name)
+        self._check_free(request.name)
         _check_size(request.max_size)
         location = parse_location(request.location, devices)
         granted = _placeable(driver, location, request.to, devices)
@@ -212,17 +231,11 @@ class Pools:
                 driver.mem_pool_destroy(created.handle)
                 del self._created[name]
 
-    def _check_name(self, name: str | None) -> None:
+    def _check_free(self, name: str | None) -> None:
         if name is None:
             return
-        if not NAME.fullmatch(name) or name in RESERVED or name.upper().startswith(_UUID_LIKE):
-            raise MempoolError(
-                "bad-name",
-                f"{name!r} is no name for a pool",
-                hint="a letter or _, then up to 63 letters, digits, '_', '.' or '-';"
-                f" not {', '.join(RESERVED)}, GPU-..., MIG-...",
-            )
-        if name in self._created:
+        check_name(name)
+        if name in self._created or name in self._named():
             raise MempoolError("name-taken", f"there is a pool {name!r} already", hint="`mempool list` shows it")
 
     def _automatic_name(self) -> str:
@@ -281,10 +294,10 @@ class Pools:
                 "host-pool",
                 f"pool {target.pool.name} is on {target.pool.location}: a device's current pool is one on that device",
             )
-        previous = self._current(driver, devices[owner]).pool
+        previous = self._current(driver, devices[owner], devices).pool
         driver.device_set_mem_pool(owner, target.handle)
         try:
-            now = self._current(driver, devices[owner])
+            now = self._current(driver, devices[owner], devices)
         except DriverError as error:
             message = f"the driver accepted pool {target.pool.name}, and does not answer which pool is current now"
             raise MempoolError("driver-refused", message, driver=error.words) from error
@@ -296,11 +309,13 @@ class Pools:
         return CurrentPool(device=owner, pool=now.pool, previous=previous)
 
     def check_destroyable(self, target: Target) -> None:
-        """MempoolError when it is not one of ours: `default-pool`, or `unknown-pool` for a program's own."""
+        """MempoolError when it is not one of ours: `default-pool`, or `program-pool` for a program's own."""
         if "default" in target.pool.roles:
             raise MempoolError("default-pool", f"pool {target.pool.name} is a default pool, which cannot be destroyed")
         if target.pool.name not in self._created:
-            raise MempoolError("unknown-pool", f"pool {target.pool.name} was not created by mempool, so it stays")
+            raise MempoolError(
+                "program-pool", f"pool {target.pool.name} is the program's own, which only the program may destroy"
+            )
 
     def destroy(self, driver: Driver, target: Target, devices: Sequence[Device], *, cleanup: bool) -> PoolDestroyed:
         """Clears peer access (unless told not to), then destroys. MempoolError when destroy itself is refused.
@@ -328,6 +343,20 @@ class Pools:
             unknown=_unread(after),
             used_bytes=used or 0,
         )
+
+
+def _own_target(driver: Driver, name: str, pool: NamedPool, devices: Sequence[Device]) -> Target:
+    """A pool that the program named, as it is at this moment."""
+    return _placed_target(driver, name, "named", pool.handle(), parse_location(pool.place, devices))
+
+
+def _placed_target(driver: Driver, name: str, role: Role, handle: int, location: Location) -> Target:
+    owner = owner_of(location)
+    current = False
+    with contextlib.suppress(DriverError):  # a role is not worth losing the pool for
+        current = owner is not None and driver.device_get_mem_pool(owner) == handle
+    roles: tuple[Role, ...] = ("current", role) if current else (role,)
+    return Target(Pool(name=name, roles=roles, location=spell_location(location), owner=owner), handle, location)
 
 
 def _attributes(driver: Driver, target: Target, wanted: Sequence[PoolAttribute]) -> list[Attribute]:

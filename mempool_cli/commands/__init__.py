@@ -21,6 +21,7 @@ _COMMANDS = {
     "set-current": "set_current:set_current",
     "destroy": "destroy:destroy",
     "session": "session:session",
+    "exec": "exec_program:exec_program",
 }
 
 

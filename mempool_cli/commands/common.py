@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from mempool_cli.requests import AnyRequest, Runner
 
 _STATUS_AFTER_SECONDS = 0.5
+_AGAIN_SECONDS = 0.05
 
 
 class GlobalOptionsInBrief(click.Command):
@@ -83,12 +85,23 @@ def run(ctx: click.Context, request: AnyRequest, host: Host, *, matrix: bool = F
     chosen = settings(ctx)
     runner, close = choose_runner(chosen, host)
     try:
-        with waiting_for("the driver's answer"):
-            answer = runner.run(request, print_event, trace=bool(chosen.trace))
+        answer = _asked(runner, request, chosen)
     except BaseException:
         close()
         raise
     finish(ctx, _with_cleanup(answer, close()), matrix=matrix, quiet=quiet)
+
+
+def _asked(runner: Runner, request: AnyRequest, chosen: Settings) -> Answer:
+    """The answer; with --wait, that of a program that has initialised CUDA, if it does so in time."""
+    deadline = time.monotonic() + (chosen.wait or 0)
+    with waiting_for("the program to initialise CUDA" if chosen.wait else "the driver's answer"):
+        while True:
+            answer = runner.run(request, print_event, trace=bool(chosen.trace))
+            early = answer.failure is not None and answer.failure.code == "not-initialised"
+            if not early or time.monotonic() > deadline:
+                return answer
+            time.sleep(_AGAIN_SECONDS)
 
 
 def _with_cleanup(answer: Answer, problems: tuple[Problem, ...]) -> Answer:
@@ -135,6 +148,8 @@ def choose_runner(chosen: Settings, host: Host) -> tuple[Runner, Cleanup]:
 
         name = chosen.session or DEFAULT_SESSION
         with waiting_for(f"session {name}"):
+            if chosen.wait and not lifecycle.appears(name, source, chosen.wait):
+                raise lifecycle.no_session(name, simulated=chosen.sim is not None)
             if host is Host.START:
                 found: client.SessionRunner | None = lifecycle.open_or_start(name, source, timeout=chosen.timeout)
             else:

@@ -30,6 +30,7 @@ class Settings:
     color: Literal["auto", "always", "never"] | None = None
     trace: bool | None = None
     timeout: float | None = None
+    wait: float | None = None
 
 
 def completed_by(function: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
@@ -98,6 +99,12 @@ def global_options() -> list[click.Option]:
             help="How long to wait for a session's answer (default: 60)",
         ),
         click.Option(
+            ["--wait"],
+            type=Seconds(),
+            metavar="SECONDS",
+            help="Wait so long for a program to start and to initialise CUDA (default: 0)",
+        ),
+        click.Option(
             ["--version"],
             is_flag=True,
             is_eager=True,
@@ -117,6 +124,7 @@ ENVIRONMENT = {
     "color": "MEMPOOL_COLOR",
     "trace": "MEMPOOL_TRACE",
     "timeout": "MEMPOOL_TIMEOUT",
+    "wait": "MEMPOOL_WAIT",
 }
 
 

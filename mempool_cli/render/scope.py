@@ -16,8 +16,7 @@ from mempool_cli.model import (
 from mempool_cli.render.words import moment
 
 FRESH = (
-    "no session was asked: in a new process pools start ungranted\n"
-    "a program's pools are its own: call mempool_cli.probe.print_matrix() in it"
+    "no session was asked: in a new process pools start ungranted\na program's pools are its own: see `mempool exec`"
 )
 
 

@@ -52,10 +52,12 @@ def stopped(result: SessionStopped) -> list[Text]:
     if result.killed:
         lost = f"; it could not destroy its pools itself: {', '.join(entry.pools)}" if entry.pools else ""
         return [line(f"{who} was killed{lost}")]
+    program = entry.kind == "program"
+    verb, whose = ("goes on without its agent", "what mempool created in it") if program else ("stopped", "its pools")
     destroyed = [name for name in entry.pools if name not in result.not_destroyed]
-    gone = f"; destroyed its pools: {', '.join(destroyed)}" if destroyed else ""
+    gone = f"; destroyed {whose}: {', '.join(destroyed)}" if destroyed else ""
     left = f"; not destroyed: {', '.join(result.not_destroyed)}" if result.not_destroyed else ""
-    return [line(f"{who} stopped{gone}{left}")]
+    return [line(f"{who} {verb}{gone}{left}")]
 
 
 def _who(entry: Session) -> str:
@@ -73,6 +75,8 @@ def _ends(entry: Session) -> str:
 
 
 def _end(entry: Session) -> str:
+    if entry.kind == "program":
+        return "with the program; `mempool session stop` only detaches the agent"
     if entry.expires is None:
         return "on `mempool session stop`"
     after = f", after {idle(entry.idle_timeout)}" if entry.idle_timeout else ""
@@ -80,6 +84,8 @@ def _end(entry: Session) -> str:
 
 
 def _blocks(entry: Session) -> str:
+    if entry.kind == "program":
+        return "nothing more than the program does"
     if entry.sim is not None:
         return "nothing: it holds no hardware"
     return "GPU reset and MIG changes while it runs: it holds the devices open"

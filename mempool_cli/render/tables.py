@@ -19,6 +19,8 @@ from mempool_cli.render.layout import Part, grid, line
 from mempool_cli.render.words import max_size, roles, size, threshold
 from mempool_cli.wording import ranges
 
+_MAKERS = {"driver": "the driver", "mempool": "mempool", "program": "the program, which alone may destroy it"}
+
 
 def devices(result: DeviceList, width: int | None) -> list[Text]:
     """A line a device. `peers`: whose memory it can reach."""
@@ -75,6 +77,7 @@ def detail(result: PoolDetail, width: int | None) -> list[Text]:
         ("pool", pool.name),
         ("kind", roles(pool)),
         ("on", pool.location if pool.owner is None else f"device {pool.owner}"),
+        ("made by", _MAKERS[result.made_by]),
         ("max size", max_size(result.max_size)),
         *((attribute.name, _value(attribute)) for attribute in result.attributes),
     ]

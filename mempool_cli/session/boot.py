@@ -22,6 +22,7 @@ from mempool_cli.session.plan import Plan
 from mempool_cli.session.protocol import HostState, Refused
 
 READY_SECONDS = 30.0
+AGENT = "MEMPOOL_AGENT"
 
 _WORDLESS = "it ended without a word: killed, or out of memory"
 _PROGRAM = """\
@@ -107,11 +108,17 @@ def _spawn(place: Place, plan: Plan) -> int:
             stderr=log,
             pass_fds=kept,
             cwd="/",
+            env=_environment(),
             start_new_session=True,
         )
     # It outlives its starter, of which Popen would complain when it is collected.
     process.returncode = 0
     return process.pid
+
+
+def _environment() -> dict[str, str]:
+    """As here, but without what `mempool exec` asks of the interpreters of a program: a session is no part of it."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(AGENT)}
 
 
 def _import_path() -> list[str]:

@@ -78,11 +78,12 @@ def _pause(place: Place, deadline: float) -> None:
 def busy(place: Place) -> MempoolError:
     """The error for a host that lives and does not answer."""
     state = journal.read(place.journal)
-    who = f"session {place.name} (pid {state.pid})" if state else f"session {place.name}"
+    who = f"{state.kind} {place.name} (pid {state.pid})" if state else f"session {place.name}"
+    program = state is not None and state.kind == "program"
     return MempoolError(
         "session-busy",
         f"{who} does not answer: it works for another command, or hangs",
-        hint="wait and try again, or `mempool session stop --kill`",
+        hint="wait and try again" + ("" if program else ", or `mempool session stop --kill`"),
     )
 
 
@@ -107,6 +108,7 @@ class SessionRunner:
         self._boot = boot
         self._report_death = report_death
         self._untold: HostState | None = None
+        self._who = f"session {place.name}"
 
     def greet(self) -> bool:
         """Whether a host lives that can answer here; MempoolError when it is no use."""
@@ -126,7 +128,7 @@ class SessionRunner:
         line = _encoded(request, trace=trace)
         connection = self._connect(on_event)
         if connection is None:
-            raise MempoolError("no-session", f"session {self._place.name} has ended", hint="`mempool session list`")
+            raise MempoolError("no-session", f"{self._who} has ended", hint="`mempool session list`")
         with connection, Watch(self._place.lock) as watch:
             answered = self._ask(connection, line, on_event, watch)
             started, self._untold = self._untold, None
@@ -149,6 +151,7 @@ class SessionRunner:
                 self._untold = self._boot(self._place, reached, on_event)
                 continue
             connection, state = reached
+            self._who = f"{state.kind} {state.name}"
             try:
                 check_same(state, self._source)
             except MempoolError:
@@ -166,7 +169,7 @@ class SessionRunner:
         except TimeoutError:
             raise MempoolError(
                 "outcome-unknown",
-                f"session {self._place.name} gave no answer in {self._timeout:g} s; it may still do what was asked",
+                f"{self._who} gave no answer in {self._timeout:g} s; it may still do what was asked",
                 hint="see `mempool show`; `--timeout SECONDS` waits longer",
             ) from None
         except EndedError:
@@ -184,11 +187,11 @@ class SessionRunner:
                 if died:
                     return died
             return MempoolError(
-                "session-died", f"session {self._place.name} ended before it answered", hint="see `mempool list`"
+                "session-died", f"{self._who} ended before it answered", hint="see `mempool session list`"
             )
         return MempoolError(
             "outcome-unknown",
-            f"session {self._place.name} closed the connection without an answer",
+            f"{self._who} closed the connection without an answer",
             hint="see `mempool show`",
         )
 

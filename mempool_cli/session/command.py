@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import signal
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mempool_cli.driver import DriverSource
 from mempool_cli.errors import MempoolError
 from mempool_cli.model import Event
 from mempool_cli.requests import OnEvent
-from mempool_cli.session import lifecycle
-from mempool_cli.session.directory import RUNTIME_DIR, chosen_directory
-
-_PASSED_ON = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-_FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
-_CANNOT_RUN = 126
-_NOT_FOUND = 127
+from mempool_cli.session import foreground, lifecycle
+from mempool_cli.session.directory import chosen_directory
+from mempool_cli.session.files import RUNTIME_DIR
 
 
 def run_with_session(
@@ -39,7 +32,7 @@ def run_with_session(
         if not started.started_now:
             raise MempoolError("session-start", f"session {name} runs already", hint="leave the name out")
         try:
-            status = _run(command, _environment(name, source), on_event)
+            status = foreground.run(command, _environment(name, source), on_event).status
         except BaseException:
             lifecycle.stop(name, source)
             raise
@@ -81,38 +74,3 @@ def _environment(name: str, source: DriverSource) -> Mapping[str, str]:
     if environment.get(RUNTIME_DIR):
         environment[RUNTIME_DIR] = str(chosen_directory())
     return environment
-
-
-def _run(command: Sequence[str], environment: Mapping[str, str], on_event: OnEvent) -> int:
-    with _signals_held() as before:
-        try:
-            # Python itself ignores these two; a command of the user's must not inherit that.
-            python_ignores = [signal.SIGPIPE, signal.SIGXFSZ]
-            if not command[0]:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))  # of which spawn makes a ValueError
-            pid = os.posix_spawnp(command[0], list(command), environment, setsigmask=before, setsigdef=python_ignores)
-        except OSError as error:
-            on_event(Event("status", f"error: {command[0]} cannot be run: {error.strerror}"))
-            return _NOT_FOUND if error.errno == errno.ENOENT else _CANNOT_RUN
-        while True:
-            came = signal.sigwaitinfo({signal.SIGCHLD, *_PASSED_ON})
-            if came.si_signo == signal.SIGCHLD:
-                ended, status = os.waitpid(pid, os.WNOHANG)
-                if ended:
-                    code = os.waitstatus_to_exitcode(status)
-                    return code if code >= 0 else 128 - code
-            elif came.si_code <= 0 or came.si_signo not in _FROM_TERMINAL:
-                # What the terminal sends has reached the command already; twice would mean "at once" to many.
-                os.kill(pid, came.si_signo)
-
-
-@contextmanager
-def _signals_held() -> Iterator[set[int]]:
-    """Signals wait for `sigwaitinfo` in here; the mask as it was."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *_PASSED_ON})
-    ignored = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    try:
-        yield {int(number) for number in before}
-    finally:
-        signal.signal(signal.SIGCHLD, ignored)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

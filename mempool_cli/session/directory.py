@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from contextlib import suppress
@@ -11,12 +10,10 @@ from pathlib import Path
 
 from mempool_cli.errors import MempoolError
 from mempool_cli.names import NAME
+from mempool_cli.session.files import PREFIX, RUNTIME_DIR, SOCKET_PATH_BYTES, chosen_path, file_path
 
-RUNTIME_DIR = "MEMPOOL_RUNTIME_DIR"
-SOCKET_PATH_BYTES = 107
-
+_JOURNAL = ".journal"
 _OWN = f"choose a directory of your own that only you can write to, e.g. `{RUNTIME_DIR}=/tmp/mine`"
-_PREFIX = {True: "sim-", False: "gpu-"}
 
 
 def check_name(name: str) -> str:
@@ -31,8 +28,8 @@ def check_name(name: str) -> str:
 
 
 def chosen_directory() -> Path:
-    """MEMPOOL_RUNTIME_DIR, else /tmp/mempool-UID: the same for a login, cron and Slurm, whatever TMPDIR is there."""
-    return Path(os.environ.get(RUNTIME_DIR) or f"/tmp/mempool-{os.geteuid()}").absolute()  # noqa: S108
+    """The directory of this user's hosts, which need not exist."""
+    return Path(chosen_path())
 
 
 def runtime_directory(*, create: bool) -> Path | None:
@@ -163,13 +160,7 @@ class Place:
                 self.log.unlink()
 
     def _file(self, kind: str) -> Path:
-        plain = self.directory / f"{_PREFIX[self.simulated]}{self.name}.{kind}"
-        room = SOCKET_PATH_BYTES - len(".socket") + len(f".{kind}")
-        if len(os.fsencode(plain)) <= room:
-            return plain
-        # ~ is in no name, so a hashed name cannot be another host's.
-        digest = hashlib.sha256(self.name.encode()).hexdigest()[:12]
-        return self.directory / f"{_PREFIX[self.simulated]}~{digest}.{kind}"
+        return Path(file_path(os.fspath(self.directory), self.name, kind, simulated=self.simulated))
 
 
 def place(name: str, *, simulated: bool) -> Place | None:
@@ -190,4 +181,5 @@ def made_place(name: str, *, simulated: bool) -> Place:
 def journals(*, simulated: bool) -> list[Path]:
     """The journal files of one name space, sorted by name."""
     directory = runtime_directory(create=False)
-    return sorted(directory.glob(f"{_PREFIX[simulated]}*.journal")) if directory else []
+    found = directory.glob(f"{PREFIX[simulated]}*{_JOURNAL}") if directory else []
+    return sorted(found, key=lambda path: path.name.removesuffix(_JOURNAL))

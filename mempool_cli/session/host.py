@@ -21,13 +21,13 @@ from mempool_cli.session import farewell, journal, protocol
 from mempool_cli.session.directory import Place
 from mempool_cli.session.environment import Environment
 from mempool_cli.session.lease import Lease
+from mempool_cli.session.listening import listen
 from mempool_cli.session.plan import Plan
 from mempool_cli.session.protocol import HostState, Refused
 from mempool_cli.session.server import Server
 
 FIRST_USE_SECONDS = 5.0
 
-_BACKLOG = 128
 _MPS = "CUDA_MPS_PIPE_DIRECTORY"
 
 
@@ -131,7 +131,7 @@ def serve(
                         _Files(place),
                         driver=source.digest,
                         sim=source.sim,
-                        here=here,
+                        here=lambda: here,
                         provisional=provisional,
                     )
                 )
@@ -201,10 +201,7 @@ def _without_mps(directory: Path) -> Iterator[None]:
 def _listen(place: Place) -> Iterator[socket.socket]:
     """A listening socket, in place of a stale one: with the lock held, no other host can own it."""
     place.socket.unlink(missing_ok=True)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        listener.bind(os.fspath(place.socket))
-        place.socket.chmod(0o600)
-        listener.listen(_BACKLOG)
+    with socket.socket(fileno=listen(os.fspath(place.socket))) as listener:
         yield listener
 
 

@@ -29,13 +29,17 @@ def read(path: Path) -> HostState | None:
 
 
 def death(place: Place) -> MempoolError | None:
-    """`session-died` when a journal is there, else None. The caller holds the lock, so no host lives.
+    """`session-died` when a session's journal is there, else None. The caller holds the lock, so no host lives.
 
-    Clears what the dead host left; its last words stay in the crash file.
+    Clears what the dead host left; its last words stay in the crash file. A program that has ended, in whatever way,
+    is no loss of ours to tell.
     """
     if not place.journal.exists():
         return None
     state = read(place.journal)
+    if state and state.kind == "program":
+        place.clear()
+        return None
     words = last_words(place.log)
     with suppress(FileNotFoundError):
         if words:

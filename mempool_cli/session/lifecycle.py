@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from mempool_cli.driver import DriverSource
 from mempool_cli.errors import MempoolError
@@ -17,7 +18,8 @@ from mempool_cli.session.client import ANSWER_SECONDS, SessionRunner, reach
 from mempool_cli.session.compatible import check_same, other_machine
 from mempool_cli.session.connection import AbsentError, Connection, EndedError
 from mempool_cli.session.directory import Place
-from mempool_cli.session.lock import Lock, Watch, held
+from mempool_cli.session.files import PREFIX
+from mempool_cli.session.lock import POLL_SECONDS, Lock, Watch, held
 from mempool_cli.session.protocol import HostState, Stopped
 
 _LIST_SECONDS = 1.0
@@ -116,6 +118,16 @@ def serve_here(
         reached.release()
 
 
+def appears(name: str, source: DriverSource, seconds: float) -> bool:
+    """Whether a host of this name lives, or comes to live within so many seconds. MempoolError as `find`."""
+    deadline = time.monotonic() + seconds
+    while find(name, source, report_death=False) is None:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True
+
+
 def status(name: str, source: DriverSource, *, timeout: float | None = None) -> SessionStatus:
     """The host of this name, with a warning when it simulates another machine.
 
@@ -127,11 +139,12 @@ def status(name: str, source: DriverSource, *, timeout: float | None = None) -> 
 
 
 def stop(name: str, source: DriverSource, *, kill: bool = False, timeout: float | None = None) -> SessionStopped:
-    """Ends the host of this name, and returns when its process is gone; what went wrong is in the result.
+    """Ends the host of this name, and returns when that is done; what went wrong is in the result.
 
-    It may simulate another machine, of which a warning tells: one whose file has changed can be stopped too. `kill`:
-    by SIGKILL, for one that does not answer; its pools are lost without cleanup. MempoolError `no-session`;
-    `session-stop` when it does not end; `session-died` when it had died before.
+    A session's process is gone then; a program has lost its agent and lives on. It may simulate another machine, of
+    which a warning tells: one whose file has changed can be stopped too. `kill`: a session by SIGKILL, when it does
+    not answer; its pools are lost without cleanup. MempoolError `no-session`; `session-stop` when it does not end;
+    `session-died` when it had died before.
     """
     deadline, simulated = _deadline(timeout), source.sim is not None
     if kill:
@@ -145,7 +158,8 @@ def stop(name: str, source: DriverSource, *, kill: bool = False, timeout: float 
         if not watch.free(deadline):
             raise _not_stopped(state)
     assert isinstance(reply, Stopped)
-    _reap(state)
+    if state.kind == "session":
+        _reap(state)
     return SessionStopped(
         session=reply.state.session(),
         not_destroyed=reply.not_destroyed,
@@ -165,10 +179,34 @@ def list_sessions(*, simulated: bool) -> SessionList:
         found = _look(place, state)
         if found:
             living.append(found)
+        elif state.kind == "program":
+            forget(place)
         elif path.exists():
             message = f"session {state.name} (pid {state.pid}) has died; the next command on it tells how"
             warnings.append(Notice("session-died", message))
     return SessionList(sessions=tuple(living), warnings=tuple(warnings))
+
+
+def forget(place: Place) -> None:
+    """Removes what a program left that ended without its interpreter's exit; nothing while a host lives there."""
+    lock = Lock.take(place.lock)
+    if lock:
+        journal.death(place)
+        lock.release()
+
+
+def clear_ended(where: Path) -> None:
+    """Removes what hosts on hardware left in a directory that have nothing to tell: programs, and starts cut short."""
+    for path in where.glob(f"{PREFIX[False]}*.lock"):
+        lock = None if held(path) else Lock.take(path)
+        if lock is None:
+            continue
+        rest = [path.with_name(path.name.removesuffix("lock") + kind) for kind in ("socket", "new", "journal")]
+        state = journal.read(rest[-1])
+        if not rest[-1].exists() or (state and state.kind == "program"):
+            for each in rest:
+                each.unlink(missing_ok=True)
+        lock.release()
 
 
 def tell_end(name: str, *, simulated: bool, on_event: OnEvent) -> None:
@@ -244,11 +282,11 @@ def _reach_living(name: str, simulated: bool, deadline: float) -> tuple[Connecti
 
 
 def _not_stopped(state: HostState) -> MempoolError:
-    return MempoolError(
-        "session-stop",
-        f"{state.kind} {state.name} (pid {state.pid}) has not ended",
-        hint="`mempool session status` tells whether it still runs; `mempool session stop --kill` ends it for certain",
-    )
+    hint = "`mempool session status` tells whether it still runs"
+    if state.kind == "session":
+        hint += "; `mempool session stop --kill` ends it for certain"
+    who = "has not ended" if state.kind == "session" else "has not let go of its agent"
+    return MempoolError("session-stop", f"{state.kind} {state.name} (pid {state.pid}) {who}", hint=hint)
 
 
 def _kill(name: str, source: DriverSource, deadline: float) -> SessionStopped:
@@ -259,6 +297,12 @@ def _kill(name: str, source: DriverSource, deadline: float) -> SessionStopped:
         # Raises what became of it; or it is only starting, and answers soon.
         connection, state = _reach_living(name, simulated, deadline)
         connection.close()
+    if state.kind == "program":
+        raise MempoolError(
+            "session-stop",
+            f"{name} is a program (pid {state.pid}): mempool kills none but its own sessions",
+            hint="`mempool session stop` detaches the agent",
+        )
     with Watch(place.lock) as watch:
         _send_kill(state, place)
         if not watch.free(deadline):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from pathlib import Path
-from types import TracebackType
 
-from mempool_cli.errors import MempoolError
+# Not typing's: an agent imports this module at every start of a program, and typing takes longer than all of it.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
 
 POLL_SECONDS = 0.005
 
@@ -16,12 +18,12 @@ POLL_SECONDS = 0.005
 class Lock:
     """The lock of one host, held by this process through `fd`."""
 
-    def __init__(self, path: Path, fd: int) -> None:
+    def __init__(self, path: Path | str, fd: int) -> None:
         self._path = path
         self.fd = fd
 
     @staticmethod
-    def take(path: Path) -> Lock | None:
+    def take(path: Path | str) -> Lock | None:
         """The lock, whose file is made when it is missing; None while a host, or a starter, holds it.
 
         MempoolError `runtime-directory` when the file cannot be made.
@@ -30,6 +32,8 @@ class Lock:
             try:
                 fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             except OSError as error:
+                from mempool_cli.errors import MempoolError
+
                 raise MempoolError("runtime-directory", f"{path} cannot be opened: {error.strerror}") from error
             if not _try(fd, fcntl.LOCK_EX):
                 os.close(fd)
@@ -43,7 +47,7 @@ class Lock:
     def unlink(self) -> None:
         """Removes the file, if it is still this one."""
         if _is_at(self.fd, self._path):
-            self._path.unlink()
+            os.unlink(self._path)
 
     def release(self) -> None:
         """Removes the file, then frees the lock."""
@@ -51,11 +55,11 @@ class Lock:
         os.close(self.fd)
 
     def leave(self) -> None:
-        """Gives up this process's hold alone: a host that was given the lock keeps it."""
+        """Gives up this process's hold alone: a host that was given the lock keeps it, as does a parent."""
         os.close(self.fd)
 
 
-def held(path: Path) -> bool:
+def held(path: Path | str) -> bool:
     """Whether a host, or a starter, holds the lock at this moment."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -103,8 +107,8 @@ def _try(fd: int, kind: int) -> bool:
     return True
 
 
-def _is_at(fd: int, path: Path) -> bool:
+def _is_at(fd: int, path: Path | str) -> bool:
     try:
-        return os.path.samestat(os.fstat(fd), path.lstat())
+        return os.path.samestat(os.fstat(fd), os.lstat(path))
     except FileNotFoundError:
         return False

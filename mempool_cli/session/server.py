@@ -10,7 +10,8 @@ import selectors
 import socket
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol
@@ -57,8 +58,10 @@ class Hooks(Protocol):
 class Server:
     """Serves `listener` with `runner` until a client, the lease or `request_stop` ends it.
 
-    `driver` is the digest of the runner's driver source and `sim` its SPEC. `provisional`: it was started for one
-    request, and ends again when that fails and changes nothing. Close it also when it never served.
+    `driver` is the digest of the runner's driver source and `sim` its SPEC; `here` tells the variables that decide
+    what device numbers mean in it. `provisional`: it was started for one request, and ends again when that fails and
+    changes nothing. `tick` is called between requests, again after the seconds that it returns, until it returns None.
+    `turn` is held whenever it does anything but wait. Close it also when it never served.
     """
 
     def __init__(
@@ -70,8 +73,10 @@ class Server:
         *,
         driver: str,
         sim: str | None,
-        here: Environment,
+        here: Callable[[], Environment],
         provisional: bool = False,
+        tick: Callable[[], float | None] = lambda: None,
+        turn: AbstractContextManager[object] | None = None,
     ) -> None:
         self._listener = listener
         self._runner = runner
@@ -81,6 +86,9 @@ class Server:
         self._sim = sim
         self._here = here
         self._provisional = provisional
+        self._tick = tick
+        self._turn = turn or nullcontext()
+        self._ticks_at: float | None = 0.0
         self._failed = False
         self._changed = False
         self._pools = runner.pool_names()
@@ -139,21 +147,36 @@ class Server:
         """
         self._lease.begin()
         while not self._ended:
-            for key, _ in self._selector.select(self._patience()):
-                key.data()
-                if self._ended:
-                    return
-            self._drop_late()
-            self._accept_again()
-            if self._stopping or self._unused():
-                self.farewell = self._farewell()
-                self._end()
-                self._part()
+            ready = self._selector.select(self._patience())
+            with self._turn:
+                self._work(key.data for key, _ in ready)
+
+    def _work(self, calls: Iterable[Callable[[], None]]) -> None:
+        for call in calls:
+            call()
+            if self._ended:
+                return
+        self._drop_late()
+        self._accept_again()
+        self._tick_again()
+        if self._stopping or self._unused():
+            self.farewell = self._farewell()
+            self._end()
+            self._part()
 
     def close(self) -> None:
         """Closes every connection and the listener."""
         for peer in list(self._peers):
             self._drop(peer)
+        self._selector.close()
+        self._listener.close()
+        os.close(self._wake_out)
+        os.close(self.wake_fd)
+
+    def abandon(self) -> None:
+        """In a forked child: closes its copies, and leaves alone what it shares with the parent."""
+        for peer in self._peers:
+            peer.socket.close()
         self._selector.close()
         self._listener.close()
         os.close(self._wake_out)
@@ -165,8 +188,7 @@ class Server:
         left = self._lease.left()
         if left is not None and not self._peers:
             limits.append(left)
-        if self._accepts_at is not None:
-            limits.append(self._accepts_at - now)
+        limits += [moment - now for moment in (self._accepts_at, self._ticks_at) if moment is not None]
         return max(0.0, min(limits))
 
     def _unused(self) -> bool:
@@ -221,6 +243,11 @@ class Server:
         if self._accepts_at is not None and self._accepts_at <= time.monotonic():
             self._accepts_at = None
             self._on_readable(self._listener.fileno(), self._accept)
+
+    def _tick_again(self) -> None:
+        if self._ticks_at is not None and self._ticks_at <= time.monotonic() and not self._stopping:
+            seconds = self._tick()
+            self._ticks_at = None if seconds is None else time.monotonic() + seconds
 
     def _on_readable(self, fd: int, call: Callable[[], None]) -> None:
         self._selector.register(fd, selectors.EVENT_READ, call)
@@ -281,10 +308,10 @@ class Server:
             raise other_version(who, __version__, head.version or "unknown")
         run = protocol.decode_run(line)
         there = Environment(run.visible, run.order)
-        environment.check(run.request, there, self._here, who)
+        environment.check(run.request, there, self._here(), who)
         begun = time.monotonic()
         self._lease.touch()
-        answer = environment.warned(self._execute(peer, run), there, self._here, who)
+        answer = environment.warned(self._execute(peer, run), there, self._here(), who)
         self._lease.touch()
         for other in self._peers:
             other.excuse(time.monotonic() - begun)
@@ -293,7 +320,8 @@ class Server:
         # The reply says so only when no one else is here who could still change that.
         self._accept()
         ending = self._failed and self._peers == {peer}
-        peer.send(_encoded(Answered(answer=answer, ending=ending, stays=not self._provisional)))
+        reply = Answered(answer=answer, ending=ending, stays=not self._provisional)
+        peer.send(_encoded(self._lease.kind, reply))
         if ending:
             self._end()
             self._part(told=peer)
@@ -306,7 +334,7 @@ class Server:
         except Exception as error:
             # A host outlives its own mistakes: it holds other people's pools.
             traceback.print_exc()
-            return Answer(where=self._lease.where(), failure=_internal(error))
+            return Answer(where=self._lease.where(), failure=_internal(self._lease.kind, error))
 
     def _note_pools(self) -> None:
         names = self._runner.pool_names()
@@ -341,6 +369,11 @@ class Server:
             peer.push()
 
 
+def listener_of(fd: int) -> socket.socket:
+    """The listening socket of which this is the descriptor."""
+    return socket.socket(fileno=fd)
+
+
 def _tell(peer: Peer, event: Event) -> None:
     """Sends an event while its request runs; waits for a slow reader, gives up on one that stalls."""
     if not peer.gone:
@@ -357,16 +390,16 @@ def _bad(why: str) -> Problem:
     return Problem(code="bad-request", message=f"the request cannot be read: {why}")
 
 
-def _internal(error: Exception) -> Problem:
+def _internal(kind: str, error: Exception) -> Problem:
     return Problem(
         code="internal",
-        message=f"the session failed inside: {type(error).__name__}: {error}",
-        hint="please report it, with the session's log",
+        message=f"the {kind} failed inside: {type(error).__name__}: {error}",
+        hint="please report it, with what it wrote to its standard error or log",
     )
 
 
-def _encoded(reply: Answered) -> bytes:
+def _encoded(kind: str, reply: Answered) -> bytes:
     try:
         return protocol.encode(reply)
     except UnicodeEncodeError as error:
-        return protocol.encode(Answered(answer=Answer(where=reply.answer.where, failure=_internal(error))))
+        return protocol.encode(Answered(answer=Answer(where=reply.answer.where, failure=_internal(kind, error))))

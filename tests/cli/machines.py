@@ -21,8 +21,7 @@ AFFECTED = "affects only session default (pid PID); no other process\n"
 SEEN = "as session default (pid PID) sees it; other processes have pools of their own\n"
 ENDED = "affected only this process (pid PID), which ends now with all its pools; no other process\n"
 FRESH = (
-    "no session was asked: in a new process pools start ungranted\n"
-    "a program's pools are its own: call mempool_cli.probe.print_matrix() in it\n"
+    "no session was asked: in a new process pools start ungranted\na program's pools are its own: see `mempool exec`\n"
 )
 STARTED = "started simulated session default (pid PID)\n"
 FOUR = "[[device]]\ncount = 4\n[p2p]\nall = true\n"

@@ -91,7 +91,7 @@ def test_a_pool_of_the_program_stays(capsys: pytest.CaptureFixture[str]) -> None
     program.device_set_mem_pool(1, own)
     assert show(ask(asked, Destroy(pools=("current:1",)))) == 2
     assert capsys.readouterr().err == (
-        label("4") + "error: pool current:1 was not created by mempool, so it stays [unknown-pool]\n"
+        label("4") + "error: pool current:1 is the program's own, which only the program may destroy [program-pool]\n"
     )
     assert program.device_get_mem_pool(1) == own
 

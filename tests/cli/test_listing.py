@@ -63,6 +63,7 @@ def test_show_has_attributes_and_a_line_a_device(mempool: Mempool) -> None:
 pool                               a
 kind                               created
 on                                 device 0
+made by                            mempool
 max size                           2 GiB
 reuse_follow_event_dependencies    on
 reuse_allow_opportunistic          on
@@ -94,7 +95,7 @@ def test_every_machine_can_be_looked_at(mempool: Mempool, spec: str) -> None:
         done = mempool("--sim", spec, command)
         assert (done.status, done.err, len(done.out.splitlines())) == (0, "", lines)
     done = mempool("--sim", spec, "show", "0")
-    assert (done.status, done.err, len(done.out.splitlines())) == (0, "", devices + 19)
+    assert (done.status, done.err, len(done.out.splitlines())) == (0, "", devices + 20)
     matrix = mempool("--sim", spec, "probe", "--matrix").out.splitlines()[2 : 2 + devices]
     own = [line.split()[4 + row] for row, line in enumerate(matrix)]
     assert own == ["n/s" if spec == "mixed-4" and row == 2 else "own" for row in range(devices)]

@@ -87,7 +87,7 @@ device  uuid
 2       GPU-ddd6ede9-f2b5-5396-a65b-2b9452a400eb
 
 no session was asked: in a new process pools start ungranted
-a program's pools are its own: call mempool_cli.probe.print_matrix() in it
+a program's pools are its own: see `mempool exec`
 """
     )
 

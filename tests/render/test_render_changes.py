@@ -66,7 +66,7 @@ def test_dry_run() -> None:
 pool default:0: access would be granted to device 1 (dry run, no call made)
 access now: owner 0; RW 1-2; not capable 3
 no session was asked: in a new process pools start ungranted
-a program's pools are its own: call mempool_cli.probe.print_matrix() in it
+a program's pools are its own: see `mempool exec`
 """
     )
 

@@ -84,7 +84,7 @@ device  name         bus id        uuid
 1       NVIDIA H200  0000:1a:00.0  GPU-00000001-0000-4000-8000-000000000000
 
 no session was asked: in a new process pools start ungranted
-a program's pools are its own: call mempool_cli.probe.print_matrix() in it
+a program's pools are its own: see `mempool exec`
 """
     )
 

@@ -101,6 +101,7 @@ def test_no_pools() -> None:
 def test_one_pool() -> None:
     shown = PoolDetail(
         pool=DEFAULT,
+        made_by="driver",
         devices=tuple(device(at) for at in range(4)),
         attributes=(
             Attribute("reuse_follow_event_dependencies", 1),
@@ -124,6 +125,7 @@ def test_one_pool() -> None:
 pool                               default:0
 kind                               default,current
 on                                 device 0
+made by                            the driver
 max size                           -
 reuse_follow_event_dependencies    on
 reuse_allow_opportunistic          off
@@ -146,12 +148,18 @@ as program train (pid 977) sees it; other processes have pools of their own
 def test_one_pool_with_a_cell_that_the_driver_refused() -> None:
     machine = everything()
     shown = PoolDetail(
-        pool=machine.rows[3].pool, devices=machine.devices[:2], attributes=(), max_size=1 << 30, row=machine.rows[3]
+        pool=machine.rows[3].pool,
+        made_by="mempool",
+        devices=machine.devices[:2],
+        attributes=(),
+        max_size=1 << 30,
+        row=machine.rows[3],
     )
     expected = """\
 pool      staging
 kind      created
 on        numa:0
+made by   mempool
 max size  1 GiB
 
 device  access                                         name         bus id        uuid
@@ -184,7 +192,7 @@ default:4  default,current  4       no pool support
 staging    created          numa:0  RW 0; none 3; no pool support 4; unknown (0x7) but not capable 2; unreadable 1; host RW
 
 no session was asked: in a new process pools start ungranted
-a program's pools are its own: call mempool_cli.probe.print_matrix() in it
+a program's pools are its own: see `mempool exec`
 """  # noqa: E501 - what the user sees
     assert out == expected
     assert err.startswith("error: 1 of 24 cells could not be read [unreadable-cells]\n")

@@ -191,7 +191,7 @@ def served(
         hooks,
         driver=SIM.digest,
         sim=SIM.sim,
-        here=Environment.current(),
+        here=Environment.current,
         provisional=provisional,
     )
     with closing(server):

@@ -5,6 +5,7 @@
 #include "connection.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -27,7 +29,8 @@ static struct {
     int fd;
     _Atomic pid_t owner;
     atomic_bool initialized;
-} process = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
+    int uvm;
+} process = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1, .uvm = -1};
 
 int64_t thread_id(void)
 {
@@ -112,6 +115,29 @@ static bool connect_server(void)
     return false;
 }
 
+static int open_beside_socket(const char *name)
+{
+    char path[sizeof(struct sockaddr_un)];
+    const char *socket_path = getenv(SOCKET_VARIABLE);
+    const char *slash = socket_path ? strrchr(socket_path, '/') : NULL;
+    if (slash == NULL || snprintf(path, sizeof path, "%.*s/%s", (int)(slash - socket_path), socket_path, name) < 0)
+        return -1;
+    return open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+}
+
+/* As the driver does at cuInit: the one file stays open, the other mapped, by which others see that it was called. */
+static void take_device_files(void)
+{
+    if (process.uvm >= 0)
+        return;
+    process.uvm = open_beside_socket("nvidia-uvm");
+    int control = open_beside_socket("nvidiactl");
+    if (control >= 0) {
+        mmap(NULL, 1, PROT_NONE, MAP_SHARED, control, 0);
+        close(control);
+    }
+}
+
 static bool exchange(char *reply, const char *call, const int64_t *arguments, size_t count)
 {
     char *line = NULL;
@@ -142,8 +168,10 @@ static CUresult forward_locked(char *reply, const char *call, const int64_t *arg
     if (strcmp(reply, "crash") == 0)
         raise(SIGSEGV);
     CUresult code = (CUresult)strtol(reply, NULL, 10);
-    if (init && code == CUDA_SUCCESS)
+    if (init && code == CUDA_SUCCESS) {
         process.initialized = true;
+        take_device_files();
+    }
     return code;
 }
 

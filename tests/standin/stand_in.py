@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -88,6 +89,16 @@ class StandIn:
         server.stdin.flush()
         assert server.stdout.readline() == "done\n", "the stand-in's server has died; its traceback is on stderr"
 
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """The server answers nothing in here: driver calls do not return."""
+        assert self._server is not None
+        self._server.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._server.send_signal(signal.SIGCONT)
+
     def close(self) -> None:
         """Ends the server."""
         if self._server is not None:
@@ -108,7 +119,7 @@ class StandIn:
         directory = (library or self.library).parent
         return subprocess.run(
             command,
-            env={**_inherited(), "PYTHONPATH": _PATH, **machine_environment(directory, socket), **environment},
+            env={**program_environment(), **machine_environment(directory, socket), **environment},
             capture_output=True,
             text=True,
             timeout=_SECONDS,
@@ -125,6 +136,11 @@ class StandIn:
 def machine_environment(directory: Path, socket: str) -> dict[str, str]:
     """What makes the library in `directory` a program's driver, and the machine at `socket` its machine."""
     return {"LD_LIBRARY_PATH": str(directory), "MEMPOOL_STANDIN_SOCKET": socket}
+
+
+def program_environment() -> dict[str, str]:
+    """The environment of a program that imports the package and the tests, without what belongs to one test."""
+    return {**_inherited(), "PYTHONPATH": _PATH}
 
 
 def compile_c(*arguments: str) -> None:
