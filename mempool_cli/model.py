@@ -349,7 +349,7 @@ class SessionStatus(Result, frozen=True, kw_only=True):
 
 
 class SessionStopped(Result, frozen=True, kw_only=True):
-    """A host that has ended. `killed`: it was ended by SIGKILL and could not destroy its pools itself.
+    """A host that has ended; a program goes on without its agent. `killed`: by SIGKILL, so that its pools stayed.
 
     `not_destroyed`: the pools that the driver would not let it destroy; they ended with its process.
     """

@@ -62,7 +62,7 @@ cli = Commands(
         "mempool --sim 4 devices    # the same without GPUs",
     )
     + "\n\nThe options can also be set by MEMPOOL_SIM, MEMPOOL_SESSION, MEMPOOL_NO_SESSION, MEMPOOL_FORMAT,"
-    " MEMPOOL_COLOR, MEMPOOL_TRACE and MEMPOOL_TIMEOUT. Sessions keep their files in MEMPOOL_RUNTIME_DIR, else in"
-    " /tmp/mempool-UID.",
+    " MEMPOOL_COLOR, MEMPOOL_TRACE, MEMPOOL_TIMEOUT and MEMPOOL_WAIT. Sessions and programs keep their files in"
+    " MEMPOOL_RUNTIME_DIR, else in /tmp/mempool-UID.",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

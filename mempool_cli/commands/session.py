@@ -76,7 +76,7 @@ def start(ctx: click.Context, idle_timeout: int | None, foreground: bool) -> Non
 @click.option("--kill", is_flag=True, help="End one that does not answer; its pools go without cleanup")
 @click.pass_context
 def stop(ctx: click.Context, kill: bool) -> None:
-    """Destroy the session's pools and end it."""
+    """Destroy a session's pools and end it; detach from a program."""
     from mempool_cli.driver import driver_source
     from mempool_cli.model import Answer
     from mempool_cli.session import lifecycle
@@ -91,7 +91,7 @@ def stop(ctx: click.Context, kill: bool) -> None:
 @session.command(cls=MempoolCommand, epilog=examples("mempool session status"))
 @click.pass_context
 def status(ctx: click.Context) -> None:
-    """Show one session."""
+    """Show one session or program."""
     from mempool_cli.driver import driver_source
     from mempool_cli.model import Answer
     from mempool_cli.session import lifecycle
@@ -106,7 +106,7 @@ def status(ctx: click.Context) -> None:
 @session.command("list", cls=MempoolCommand, epilog=examples("mempool session list", "mempool --sim 4 session list"))
 @click.pass_context
 def list_sessions(ctx: click.Context) -> None:
-    """List the sessions that run; with --sim the simulated ones, of any machine."""
+    """List the sessions and programs; with --sim the simulated sessions."""
     from mempool_cli.driver import driver_source
     from mempool_cli.model import Answer
     from mempool_cli.session import lifecycle

@@ -84,7 +84,7 @@ def global_options() -> list[click.Option]:
             ["--session"],
             metavar="NAME",
             shell_complete=completed_by("complete_sessions"),
-            help="The session to ask; `create` and `grant` start one",
+            help="The session or program to ask; `create` and `grant` start a session",
         ),
         click.Option(["--no-session"], is_flag=True, default=None, help="Do it in this process alone"),
         click.Option(["--format"], type=click.Choice(["table", "json"]), help="What stdout gets (default: table)"),

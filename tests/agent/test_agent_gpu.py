@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from .test_program_life import NOT_YET
-from .test_program_pools import BINDINGS, TRAIN, rows
+from .test_program_pools import BINDINGS, CAPTURE, TRAIN, rows
 from .worlds import World
 from hardware import device_count, missing, run_python
 
@@ -70,19 +70,7 @@ def test_a_host_pool_of_the_program_is_granted_and_its_kernel_works(hardware: Wo
 
 
 def test_a_global_capture_of_the_program_survives(hardware: World) -> None:
-    code = (
-        BINDINGS
-        + """
-call("cuInit", 0)
-call("cuCtxSetCurrent", call("cuDevicePrimaryCtxRetain", 0))
-stream = call("cuStreamCreate", int(cuda.CUstream_flags.CU_STREAM_NON_BLOCKING))
-call("cuStreamBeginCapture", stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL)
-say("capturing")
-input()
-say(cuda.cuStreamEndCapture(stream)[0].name)
-"""
-    )
-    with hardware.program(code) as program:
+    with hardware.program(f"{BINDINGS}\ncall('cuInit', 0)\n{CAPTURE}") as program:
         assert program.says() == "capturing"
         for command in (["probe"], ["create", "host", "--to", "0"], ["revoke", "pool-1", "--from", "0"], ["list"]):
             assert hardware.mempool(*TRAIN, *command).status == 0
@@ -132,6 +120,19 @@ def test_a_new_process_after_a_question_about_the_device_count_can_use_cuda() ->
         "print(os.waitstatus_to_exitcode(os.wait()[1]), int(driver.cuInit(0)[0]))\n"
     )
     assert run_python(program) == "3\n0 0\n"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("cuda.core") is None, reason="cuda-core is not installed")
+def test_the_program_of_the_page(hardware: World) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "exec.md").read_text()
+    code = page.partition("```python\n# staging.py")[2].partition("\n```")[0]
+    prompt = "grant staging to device 0, then press Enter "
+    with hardware.program(f"#{code}") as program:
+        assert program.process.stdout is not None
+        assert program.process.stdout.read(len(prompt)) == prompt
+        assert hardware.mempool(*TRAIN, "grant", "staging", "--to", "0").status == 0
+        program.hears()
+        assert program.ends() == (0, "[100, 101, 102, 103]\n", "")
 
 
 @needs_torch

@@ -70,7 +70,7 @@ raise SystemExit(5)
 @pytest.mark.parametrize(
     ("number", "status", "err"),
     [
-        (signal.SIGINT, 130, 'Traceback (most recent call last):\n  File "<string>", line 4, in <module>\n'),
+        (signal.SIGINT, 130, "Traceback (most recent call last):"),
         (signal.SIGTERM, 143, ""),
     ],
 )
@@ -83,7 +83,9 @@ signal.pause()
     with world.program(code) as program:
         assert program.says() == "ready"
         program.process.send_signal(number)
-        assert program.ends() == (status, "", err + "KeyboardInterrupt\n" if err else "")
+        done = program.ends()
+    assert (done.status, done.out, done.err.partition("\n")[0]) == (status, "", err)
+    assert done.err.endswith("KeyboardInterrupt\n" if err else "")
     assert world.left() == []
 
 
@@ -184,7 +186,7 @@ def test_a_strict_interpreter_has_nothing_to_say(world: World) -> None:
 def test_no_signal_is_held_or_ignored_that_was_not_before(world: World, held: str) -> None:
     """Python ignores some, and `exec` holds others; the two that glibc keeps for itself, 32 and 33, are left out."""
     under, alone = both(world, "sed", "-n", rf"s/^Sig{held}:.*\(........\)$/\1/p", "/proc/self/status")
-    assert int(under.out, 16) & 0x7FFFFFFF == int(alone.out, 16)
+    assert int(under.out, 16) & 0x7FFFFFFF == int(alone.out, 16) & 0x7FFFFFFF
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,14 @@ def pool_on(device):
 def say(*words):
     print(*words, flush=True)
 """
+CAPTURE = """
+call("cuCtxSetCurrent", call("cuDevicePrimaryCtxRetain", 0))
+stream = call("cuStreamCreate", int(cuda.CUstream_flags.CU_STREAM_NON_BLOCKING))
+call("cuStreamBeginCapture", stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL)
+say("capturing")
+input()
+say(cuda.cuStreamEndCapture(stream)[0].name)
+"""
 SEEN = "\nas program train (pid PID) sees it; other processes have pools of their own\n"
 AFFECTS = "affects only program train (pid PID); no other process\n"
 TRAIN = ("--session", "train")
@@ -219,14 +227,9 @@ def test_no_context_is_made_and_a_capture_survives(world: World) -> None:
 call("cuInit", 0)
 say("initialised")
 input()
-say(*(call_ctx[-1] for call_ctx in map(cuda.cuDevicePrimaryCtxGetState, range(4))))
-call("cuCtxSetCurrent", call("cuDevicePrimaryCtxRetain", 0))
-stream = call("cuStreamCreate", int(cuda.CUstream_flags.CU_STREAM_NON_BLOCKING))
-call("cuStreamBeginCapture", stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL)
-say("capturing")
-input()
-say(cuda.cuStreamEndCapture(stream)[0].name)
+say(*(state[-1] for state in map(cuda.cuDevicePrimaryCtxGetState, range(4))))
 """
+        + CAPTURE
     )
     with world.program(code) as program:
         assert program.says() == "initialised"
