@@ -12,6 +12,7 @@ from mempool_cli import access
 from mempool_cli.devices import NO_POOLS, is_device_word, no_pool_support, resolve_device
 from mempool_cli.driver.codes import Code
 from mempool_cli.driver.port import (
+    HOST_LOCATION,
     AccessEntry,
     AccessFlags,
     Driver,
@@ -107,7 +108,7 @@ class Pools:
             return self._target(driver, word)
         named = self._named().get(word)
         if named:
-            return _own_target(driver, word, named, devices)
+            return _reached(_own_target(driver, word, named, devices), word)
         kind, colon, device_word = word.partition(":")
         if kind not in _KINDS or not colon:
             if not is_device_word(word):
@@ -117,10 +118,7 @@ class Pools:
         if not device.pools_supported:
             raise no_pool_support(device)
         target = self._current(driver, device, devices) if kind == "current" else default_target(driver, device)
-        if target.error:
-            problem = target.error
-            raise MempoolError(problem.code, f"pool {word} cannot be reached: {problem.message}", driver=problem.driver)
-        return target
+        return _reached(target, word)
 
     def _current(self, driver: Driver, device: Device, devices: Sequence[Device]) -> Target:
         """The current pool under the name that we know: created, named, default, or `current:DEV`. DriverError."""
@@ -142,14 +140,11 @@ class Pools:
     def _unknown(self, word: str) -> MempoolError:
         if word in _KINDS:
             return MempoolError("unknown-pool", f"{word} of which device?", hint=f"{word}:0 is that of device 0")
-        names = [*self._created, *self._named()]
-        known = "created here: " + (", ".join(names[:_NAMED]) or "none")
-        more = len(names) - _NAMED
-        close = difflib.get_close_matches(word, names, n=1)
+        own = list(self._named())
+        known = f"created here: {_listed(list(self._created))}" + (f"; named here: {_listed(own)}" if own else "")
+        close = difflib.get_close_matches(word, [*self._created, *own], n=1)
         return MempoolError(
-            "unknown-pool",
-            f"there is no pool {word!r}; {known}{f' and {more} more' if more > 0 else ''}",
-            hint=f"did you mean {close[0]}?" if close else _POOL,
+            "unknown-pool", f"there is no pool {word!r}; {known}", hint=f"did you mean {close[0]}?" if close else _POOL
         )
 
     def every(self, driver: Driver, devices: Sequence[Device]) -> list[Target]:
@@ -345,9 +340,26 @@ class Pools:
         )
 
 
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return (", ".join(names[:_NAMED]) or "none") + (f" and {more} more" if more > 0 else "")
+
+
+def _reached(target: Target, word: str) -> Target:
+    """The target; MempoolError when it could not be had."""
+    problem = target.error
+    if problem:
+        raise MempoolError(problem.code, f"pool {word} cannot be reached: {problem.message}", driver=problem.driver)
+    return target
+
+
 def _own_target(driver: Driver, name: str, pool: NamedPool, devices: Sequence[Device]) -> Target:
     """A pool that the program named, as it is at this moment."""
-    return _placed_target(driver, name, "named", pool.handle(), parse_location(pool.place, devices))
+    try:
+        return _placed_target(driver, name, "named", pool.handle(), parse_location(pool.place, devices))
+    except MempoolError as error:
+        nowhere = Pool(name=name, roles=("named",), location=pool.place, owner=None)
+        return Target(nowhere, 0, HOST_LOCATION, error.problem)
 
 
 def _placed_target(driver: Driver, name: str, role: Role, handle: int, location: Location) -> Target:

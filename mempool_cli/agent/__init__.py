@@ -7,8 +7,10 @@ here loads CUDA or calls the driver.
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import os
+import sys
 
 from mempool_cli import __version__
 from mempool_cli.agent import named
@@ -23,20 +25,30 @@ if TYPE_CHECKING:
 
 _door: Door | None = None
 _hooked = False
+_fork_allowed = False
+_one_at_a_time = _thread.allocate_lock()
 
 
 def start(name: str = "program") -> str:
     """Starts the agent of this process; the name under which it is reached, `name` or `name.PID` when that is taken.
 
     Where one runs already, the name of that one. The agent is a thread that waits for clients; it makes no context,
-    never initialises CUDA, and ends with the process or `stop`. MempoolError `bad-name`, or `runtime-directory` when
-    its files cannot be made. No driver call.
+    never initialises CUDA, and ends with the process or `stop`. MempoolError `bad-name`; `runtime-directory` when
+    its files cannot be made; `session-start` when there is no free name. No driver call.
     """
+    from mempool_cli.errors import MempoolError
     from mempool_cli.session.directory import check_name
 
-    if _door is not None and _door.alive:
-        return _door.name
-    return _open(Orders(check_name(name))).name
+    check_name(name)
+    with _one_at_a_time:
+        if _door is not None and _door.usable:
+            return _door.name
+        try:
+            return _open(Orders(name)).name
+        except FileExistsError as error:
+            raise MempoolError("session-start", str(error)) from error
+        except OSError as error:
+            raise MempoolError("runtime-directory", f"the agent's files cannot be made: {error}") from error
 
 
 def stop() -> None:
@@ -44,8 +56,9 @@ def stop() -> None:
 
     What they granted on the program's own pools stays granted.
     """
-    if _door is not None:
-        _door.leave()
+    with _one_at_a_time:
+        if _door is not None:
+            _door.leave()
 
 
 def name_pool(name: str, pool: Any, *, on: str | int | None = None) -> None:
@@ -55,7 +68,7 @@ def name_pool(name: str, pool: Any, *, on: str | int | None = None) -> None:
     CUmemoryPool. `on` is where it is, `0`, `"host"` or `"numa:0"`; by default on the pool's `device_id`. An object with
     a `handle` is held weakly, and its pool is gone here when it is closed or collected; a bare handle has to be
     forgotten before its pool is destroyed. The name replaces an earlier one. MempoolError `bad-name`; TypeError when
-    nothing says where the pool is, ValueError when `on` is no place. No driver call.
+    it has no handle or nothing says where it is, ValueError when `on` is no place for it. No driver call.
     """
     named.add(name, pool, on)
 
@@ -74,10 +87,11 @@ def join() -> None:
     orders = received()
     if orders is None:
         return
+    from mempool_cli.agent.bindings import check_bindings
     from mempool_cli.agent.children import hand_on
-    from mempool_cli.agent.door import check_bindings
 
     hand_on()
+    mark_children()
     if orders.version != __version__:
         raise RuntimeError(f"`mempool exec` is {orders.version}, and here is mempool {__version__}")
     check_bindings()
@@ -85,7 +99,6 @@ def join() -> None:
     orders.report(f"agent {door.name}")
     if door.name != orders.name and not orders.in_child:
         door.tell("this is its name: another has the shorter one")
-    mark_children()
 
 
 def _open(orders: Orders) -> Door:
@@ -102,12 +115,36 @@ def _open(orders: Orders) -> Door:
 
 def _at_exit() -> None:
     if _door is not None:
-        _door.leave(exiting=True)
+        try:
+            _door.leave(exiting=True)
+        except KeyboardInterrupt:
+            return  # who is impatient now has no need of the rest
 
 
 def _before_fork() -> None:
     if _door is not None and _door.alive:
         _door.before_fork()
+        if sys.version_info >= (3, 12):
+            _allow_fork()
+
+
+def _allow_fork() -> None:
+    """Once a process: no warning that it has threads, if our thread is the only one besides the one that forks.
+
+    Once, since each change of the filters makes Python forget which warnings it has shown.
+    """
+    global _fork_allowed
+    if _fork_allowed:
+        return
+    try:
+        threads = len(os.listdir("/proc/self/task"))
+    except OSError:
+        return
+    if threads <= 2:
+        import warnings
+
+        _fork_allowed = True
+        warnings.filterwarnings("ignore", r"This process \(pid=\d+\) is multi-threaded", DeprecationWarning)
 
 
 def _after_fork() -> None:
@@ -116,7 +153,8 @@ def _after_fork() -> None:
 
 
 def _in_forked_child() -> None:
-    global _door
+    global _door, _one_at_a_time
+    _one_at_a_time = _thread.allocate_lock()
     if _door is not None:
         _door.abandon()
         _door = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -45,42 +46,55 @@ class Errands:
         if not self._grants:
             return None
         begun = time.thread_time()
-        if self._runner.opened or seems_initialised():
-            while self._grants:
-                answer = self._grant(self._grants[0])
-                if answer.problem and answer.problem.code == NOT_INITIALISED:
-                    break
-                self._door.tell(_told(self._grants.pop(0), answer))
-            else:
+        with suppress(OSError):  # no descriptor is left at this moment
+            if (self._runner.opened or seems_initialised()) and self._granted():
                 return None
         return min(_LONGEST_SECONDS, max(_POLL_SECONDS, (time.thread_time() - begun) / _BUSY_SHARE))
 
-    def _grant(self, order: str) -> Answer:
-        pool, _, devices = order.partition(":")
-        return self._runner.run(Grant(pool=pool, to=tuple(devices.split(","))), lambda event: None)
+    def _granted(self) -> bool:
+        """Makes the grants that are left and tells of each; false when CUDA is not initialised after all."""
+        while self._grants:
+            pool, _, devices = self._grants[0].partition(":")
+            answer = self._runner.run(Grant(pool=pool, to=tuple(devices.split(","))), lambda event: None)
+            if _too_early(answer):
+                return False
+            self._door.orders.report("granted")
+            self._door.tell(_told(self._grants.pop(0), answer))
+        return True
 
     def finish(self) -> None:
-        """At the end: says which grants were never made, and writes the access matrix as it is now, or says why not."""
-        for order in self._grants:
-            self._door.tell(f"--grant {order}: not done: the program has not initialised CUDA")
-        file = self._door.orders.matrix_file
-        if file:
-            self._leave_matrix(file)
+        """At the end: makes the grants that there was no time for, and writes the access matrix as it is now.
 
-    def _leave_matrix(self, file: str) -> None:
-        path = Path(file)
-        if self._door.name != self._door.orders.name:
+        What cannot be done since CUDA was never initialised is for `exec` to tell, which knows the other processes.
+        """
+        if not self._granted():
+            self._door.orders.report("too early")
+        if self._door.orders.matrix_file:
+            self._leave_matrix(Path(self._door.orders.matrix_file))
+
+    def _leave_matrix(self, path: Path) -> None:
+        orders, door = self._door.orders, self._door
+        if orders.in_child or f"matrix {path}" in (orders.reports() or ()):
             path = path.with_name(f"{path.stem}.{os.getpid()}{path.suffix}")
         answer = self._runner.run(Probe(), lambda event: None)
-        self._door.orders.report("matrix")
+        if _too_early(answer):
+            orders.report("too early")
+            return
         if answer.result is None:
-            why = answer.problem.message if answer.problem else "no answer"
-            self._door.tell(f"{path} was not written: {why}")
+            assert answer.problem is not None
+            orders.report("no matrix")
+            door.tell(f"{path} was not written: {answer.problem.message}")
             return
         try:
-            _write(path, _worded(answer, self._door.orders.matrix_format))
+            _write(path, _worded(answer, orders.matrix_format))
+            orders.report(f"matrix {path}")
         except OSError as error:
-            self._door.tell(f"{path} was not written: {error.strerror}")
+            orders.report("no matrix")
+            door.tell(f"{path} was not written: {error.strerror}")
+
+
+def _too_early(answer: Answer) -> bool:
+    return answer.failure is not None and answer.failure.code == NOT_INITIALISED
 
 
 def _told(order: str, answer: Answer) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import suppress
 from pathlib import Path
 
 from mempool_cli.agent import named
+from mempool_cli.agent.descriptors import out_of_the_way
 from mempool_cli.agent.door import Door
 from mempool_cli.agent.errands import Errands
 from mempool_cli.agent.readiness import check_initialised
@@ -14,7 +16,7 @@ from mempool_cli.driver import driver_source
 from mempool_cli.errors import Problem
 from mempool_cli.model import Answer
 from mempool_cli.operations import LocalRunner
-from mempool_cli.requests import AnyRequest, OnEvent
+from mempool_cli.requests import AnyRequest, Destroy, OnEvent
 from mempool_cli.session import journal
 from mempool_cli.session.directory import Place
 from mempool_cli.session.environment import Environment
@@ -25,33 +27,42 @@ from mempool_cli.session.server import Server, listener_of
 
 def serve(door: Door) -> None:
     """Serves the clients of this program, and runs its orders, until it ends or the agent is detached."""
-    place = Place(Path(door.directory), False, door.name)
     lease = Lease("program", door.name, 0)
     lease.started = door.started
     runner = ProgramRunner(door, lease)
     errands = Errands(door, runner)
-    source = driver_source(None)
-    listener = listener_of(door.hand_over())
-    files = _Files(door, place)
+    with door.turn:
+        server = _server(door, runner, lease, errands)
+    try:
+        server.serve()
+        with door.turn:
+            errands.finish()
+    finally:
+        with door.turn:
+            door.part(server)
+
+
+def _server(door: Door, runner: ProgramRunner, lease: Lease, errands: Errands) -> Server:
+    listener, wake = door.hand_over()
+    files = _Files(door, Place(Path(door.directory), False, door.name))
     server = Server(
-        listener,
+        listener_of(listener),
         runner,
         lease,
         files,
-        driver=source.digest,
+        driver=driver_source(None).digest,
         sim=None,
         here=runner.environment,
         tick=errands.tick,
         turn=door.turn,
+        wake=wake,
+        place=out_of_the_way,
     )
-    with closing(server):
-        door.server = server
-        files.changed(server.state())
-        if door.leaving:
-            server.request_stop()
-        server.serve()
-        with door.turn:
-            errands.finish()
+    door.server = server
+    files.changed(server.state())
+    if door.leaving:
+        server.request_stop()
+    return server
 
 
 class ProgramRunner:
@@ -93,8 +104,15 @@ class ProgramRunner:
         return self._local.pool_names()
 
     def close(self) -> tuple[Problem, ...]:
-        """Destroys what clients created; nothing when the program ends, and all of it with it."""
-        return () if self._door.exiting else self._local.close()
+        """Destroys what clients created, and tells what the program should know; nothing when the program ends."""
+        if self._door.exiting:
+            return ()
+        told: list[Problem] = []
+        for name in self.pool_names():
+            answer = self.run(Destroy(pools=(name,)), lambda event: None)
+            notices = answer.result.warnings if answer.result else ()
+            told += [Problem(code=notice.code, message=notice.message) for notice in notices]
+        return (*told, *self._local.close())
 
 
 class _Files:
@@ -111,4 +129,9 @@ class _Files:
             self._door.tell(f"the journal cannot be written: {error}")
 
     def withdraw(self) -> None:
-        self._place.socket.unlink(missing_ok=True)
+        with suppress(OSError):  # the program has given up the right to do so
+            self._place.socket.unlink()
+
+    def complain(self, error: Exception) -> None:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        self._door.tell(f"a request failed inside: {type(error).__name__}: {error} ({where.filename}:{where.lineno})")

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from mempool_cli.agent.children import path_with_agent
-from mempool_cli.agent.orders import Orders, without_orders
+from mempool_cli.agent.orders import Orders, received, without_orders
+from mempool_cli.agent.watch import Watcher
 from mempool_cli.errors import MempoolError
 from mempool_cli.model import Event
 from mempool_cli.requests import OnEvent
@@ -17,9 +18,13 @@ from mempool_cli.session.files import RUNTIME_DIR
 from mempool_cli.session.lock import Lock, held
 
 _SIGN_UP = "exec-{}.agents"
+_NO_AGENT = (
+    "no agent: no Python interpreter took it up (the program is not Python, or runs with -S, -I or -E);"
+    " pools could not be seen or set"
+)
 
 
-def run_with_agent(
+def become_program(
     command: Sequence[str],
     name: str,
     on_event: OnEvent,
@@ -28,33 +33,43 @@ def run_with_agent(
     matrix_file: Path | None = None,
     matrix_format: Literal["table", "json"] = "table",
 ) -> int:
-    """Runs `command`, in which agents are reached under `name` or `name.PID`; its status, 128 + signal.
+    """Becomes `command`, in which agents are reached under `name` or `name.PID`.
 
-    As of a shell, 127 when the command is not found, 126 when it cannot be run; an event says why, and at the end
-    that no interpreter took an agent up, or that the matrix could not be written. `grants`: `OWNER:DEV,DEV...`.
-    Signals are passed on. MempoolError `bad-name`, `runtime-directory`, or `output` when there can be no
-    `matrix_file`, before anything runs. Main thread only.
+    Returns only when that cannot be: as of a shell, 127 when the command is not found, 126 when it cannot be run; an
+    event says why. When the program has ended, another process tells by events that no interpreter took an agent up,
+    or which order was not carried out. `grants`: `OWNER:DEV,DEV...`. MempoolError `bad-name`, `runtime-directory`,
+    or `output` when there can be no `matrix_file`. Single-threaded processes only.
     """
-    where = directory.made_place(name, simulated=False).directory
+    place = directory.made_place(name, simulated=False)
+    where = place.socket.parent  # a path that is too long for a socket is told now
     file = _writable(matrix_file) if matrix_file else ""
     _clear_old(where)
-    sign_up = where / _SIGN_UP.format(os.getpid())
+    # The pid is not enough: `exec` in `exec` has the same.
+    sign_up = where / _SIGN_UP.format(f"{os.getpid()}-{os.urandom(4).hex()}")
     lock = Lock.take(sign_up)
-    if lock is None:
-        raise MempoolError("runtime-directory", f"{sign_up} is in use, by a process of the same number elsewhere")
+    assert lock is not None
+    orders = Orders(name, sign_up=str(sign_up), grants=tuple(grants), matrix_file=file, matrix_format=matrix_format)
+
+    def at_end() -> None:
+        for line in _remarks(orders):
+            on_event(Event("status", f"mempool: {line}"))
+        lifecycle.clear_ended(where)
+        lock.release()
+
+    # The first process of a container would inherit it as a child, and may wait for its children.
+    watcher = Watcher.start(at_end, keeps=[lock.fd]) if os.getpid() != 1 else None
     try:
-        orders = Orders(name, sign_up=str(sign_up), grants=tuple(grants), matrix_file=file, matrix_format=matrix_format)
-        ended = foreground.run(command, _environment(orders), on_event)
-        if ended.ran:
-            lifecycle.clear_ended(where)
-            for line in _remarks(orders, sign_up):
-                on_event(Event("status", f"mempool: {line}"))
-        return ended.status
+        return foreground.become(command, _environment(orders), on_event)
     finally:
+        if watcher:
+            watcher.dismiss()
         lock.release()
 
 
 def _environment(orders: Orders) -> Mapping[str, str]:
+    outer = received()
+    if outer:
+        outer.report(f"agent of another exec, {orders.name}")
     path = path_with_agent(os.environ.get("PYTHONPATH"))
     environment = {**without_orders(os.environ), **orders.variables(), "PYTHONPATH": path}
     if environment.get(RUNTIME_DIR):
@@ -62,35 +77,49 @@ def _environment(orders: Orders) -> Mapping[str, str]:
     return environment
 
 
-def _remarks(orders: Orders, sign_up: Path) -> list[str]:
-    """What is to be said at the end, by what the agents reported; nothing when that was lost."""
-    try:
-        lines = sign_up.read_text(errors="replace").splitlines()
-    except OSError:
+def _remarks(orders: Orders) -> list[str]:
+    """What is to be said at the end, by what the agents reported."""
+    lines = orders.reports()
+    if lines is None:
         return []
     if not any(line.startswith("agent ") for line in lines):
-        if "failed" in lines:
-            return []  # said by the interpreter, with the reason
-        return [
-            "no agent: no Python interpreter took it up (the program is not Python, or runs with -S, -I or -E);"
-            " pools could not be seen or set"
-        ]
-    if orders.matrix_file and "matrix" not in lines:
-        return [f"{orders.matrix_file} was not written: the program ended by a signal or os._exit"]
-    return []
+        # When an interpreter failed to start one, it said so itself, with the reason.
+        return [] if "failed" in lines else [_NO_AGENT, *_undone(orders, "no agent", "no agent")]
+    early, ended = "the program has not initialised CUDA", "the program ended by a signal or os._exit"
+    grants = "" if "granted" in lines else early if "too early" in lines else ended
+    told = {f"matrix {orders.matrix_file}", "no matrix"}
+    matrix = "" if told & set(lines) else early if "too early" in lines else ended
+    return _undone(orders, grants, matrix)
+
+
+def _undone(orders: Orders, grants: str, matrix: str) -> list[str]:
+    """The orders that were not carried out, with the reason of each; none for an empty reason."""
+    remarks = [f"--grant {order}: not done: {grants}" for order in orders.grants if grants]
+    if orders.matrix_file and matrix:
+        remarks.append(f"{orders.matrix_file} was not written: {matrix}")
+    return remarks
 
 
 def _writable(file: Path) -> str:
     """The absolute path, if a file can be put there; the one that is there stays until there is another."""
-    path = file.absolute()
-    if path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
-        why = "is a directory" if path.is_dir() else "cannot be written in its directory"
-        raise MempoolError("output", f"{file} {why}", hint="nothing was run")
+    try:
+        path = file.resolve()
+    except OSError as error:
+        raise MempoolError("output", f"nothing was run: the matrix cannot be written to {file}: {error}") from error
+    why = None
+    if path.exists() and not path.is_file():
+        why = "it is no regular file"
+    elif not path.parent.is_dir():
+        why = f"there is no directory {path.parent}"
+    elif not os.access(path.parent, os.W_OK | os.X_OK):
+        why = f"no file can be put into {path.parent}"
+    if why:
+        raise MempoolError("output", f"nothing was run: the matrix cannot be written to {file}: {why}")
     return str(path)
 
 
 def _clear_old(where: Path) -> None:
-    """Removes what killed `exec`s left."""
+    """Removes what is left of programs whose watcher was killed."""
     for path in where.glob(_SIGN_UP.format("*")):
         if not held(path):
             path.unlink(missing_ok=True)

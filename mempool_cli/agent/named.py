@@ -25,7 +25,8 @@ class HeldPool:
     def handle(self) -> int:
         """The handle at this moment; 0 when the pool is closed. No driver call."""
         try:
-            return int(getattr(self._pool, "handle", self._pool) or 0)
+            handle = int(getattr(self._pool, "handle", self._pool))
+            return handle if 0 < handle < 1 << 64 else 0
         except Exception:  # a closed object of any library may say so in any way
             return 0
 
@@ -41,6 +42,10 @@ def add(name: str, pool: Any, on: str | int | None) -> None:
     place = str(device if on is None else on)
     if place != "host" and not place.removeprefix("numa:").isdecimal():
         raise ValueError(f"{place!r} is no place for a pool: {_PLACES}")
+    if isinstance(device, int) and device >= 0 and place != str(device):
+        raise ValueError(f"pool {name} is on device {device}, not on {place}")
+    if not HeldPool(pool, place).handle():
+        raise TypeError(f"pool {name}: {pool!r} has no handle and is none")
     _pools[name] = (_reference(pool), place)
 
 

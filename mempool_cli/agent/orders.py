@@ -54,7 +54,7 @@ class Orders:
         self.in_child = in_child
 
     def report(self, line: str) -> None:
-        """Appends a line for `exec` to read at the end; nothing where no `exec` waits, or its file cannot be had."""
+        """Appends a line for `exec` to read at the end; nothing where no `exec` waits, or its file takes none."""
         if not self.sign_up:
             return
         try:
@@ -63,8 +63,18 @@ class Orders:
             return
         try:
             os.write(fd, f"{line}\n".encode())
+        except OSError:
+            return
         finally:
             os.close(fd)
+
+    def reports(self) -> list[str] | None:
+        """What agents have reported so far; None where no `exec` waits, or its file is lost."""
+        try:
+            with open(self.sign_up, encoding="utf-8", errors="replace") as file:
+                return file.read().splitlines()
+        except OSError:
+            return None
 
     def variables(self) -> dict[str, str]:
         """The orders, as `received` reads them."""
@@ -91,13 +101,13 @@ def received(environment: Mapping[str, str] | None = None) -> Orders | None:
         grants=tuple(given.get(_GRANT, "").split()),
         matrix_file=given.get(_MATRIX_FILE, ""),
         matrix_format="json" if given.get(_MATRIX_FORMAT) == "json" else "table",
-        in_child=_IN_CHILD in given,
+        in_child=given.get(_IN_CHILD, str(os.getpid())) != str(os.getpid()),
     )
 
 
 def mark_children() -> None:
-    """What this process starts finds `in_child` set."""
-    os.environ[_IN_CHILD] = "1"
+    """What this process starts finds `in_child` set, but not itself when it becomes another program."""
+    os.environ[_IN_CHILD] = str(os.getpid())
 
 
 def without_orders(environment: Mapping[str, str]) -> dict[str, str]:

@@ -83,25 +83,42 @@ def run(ctx: click.Context, request: AnyRequest, host: Host, *, matrix: bool = F
     """Runs the request where it belongs, emits the result and ends the command with its exit status."""
     _check_text(ctx, request)
     chosen = settings(ctx)
+    deadline = time.monotonic() + (chosen.wait or 0)
     runner, close = choose_runner(chosen, host)
     try:
-        answer = _asked(runner, request, chosen)
+        answer = _asked(runner, request, chosen, deadline)
     except BaseException:
         close()
         raise
     finish(ctx, _with_cleanup(answer, close()), matrix=matrix, quiet=quiet)
 
 
-def _asked(runner: Runner, request: AnyRequest, chosen: Settings) -> Answer:
+def _asked(runner: Runner, request: AnyRequest, chosen: Settings, deadline: float) -> Answer:
     """The answer; with --wait, that of a program that has initialised CUDA, if it does so in time."""
-    deadline = time.monotonic() + (chosen.wait or 0)
     with waiting_for("the program to initialise CUDA" if chosen.wait else "the driver's answer"):
         while True:
             answer = runner.run(request, print_event, trace=bool(chosen.trace))
             early = answer.failure is not None and answer.failure.code == "not-initialised"
-            if not early or time.monotonic() > deadline:
+            if not early:
                 return answer
+            if time.monotonic() > deadline:
+                return _with_children(answer)
             time.sleep(_AGAIN_SECONDS)
+
+
+def _with_children(answer: Answer) -> Answer:
+    """The answer of a program that has not initialised CUDA, its hint naming other processes of that program."""
+    from msgspec import structs
+
+    from mempool_cli.session import lifecycle
+
+    assert answer.where is not None
+    assert answer.failure is not None
+    others = [name for name in lifecycle.programs() if name.startswith(f"{answer.where.name}.")]
+    if not others:
+        return answer
+    hint = f"another process of it may have: {', '.join(f'`--session {name}`' for name in others)}"
+    return structs.replace(answer, failure=structs.replace(answer.failure, hint=f"{hint}; {answer.failure.hint}"))
 
 
 def _with_cleanup(answer: Answer, problems: tuple[Problem, ...]) -> Answer:
@@ -148,8 +165,8 @@ def choose_runner(chosen: Settings, host: Host) -> tuple[Runner, Cleanup]:
 
         name = chosen.session or DEFAULT_SESSION
         with waiting_for(f"session {name}"):
-            if chosen.wait and not lifecycle.appears(name, source, chosen.wait):
-                raise lifecycle.no_session(name, simulated=chosen.sim is not None)
+            if chosen.wait and chosen.session:
+                lifecycle.appears(name, source, chosen.wait)
             if host is Host.START:
                 found: client.SessionRunner | None = lifecycle.open_or_start(name, source, timeout=chosen.timeout)
             else:
@@ -159,6 +176,7 @@ def choose_runner(chosen: Settings, host: Host) -> tuple[Runner, Cleanup]:
         if host is Host.NEED or chosen.session:
             raise lifecycle.no_session(name, simulated=chosen.sim is not None)
         lifecycle.tell_end(name, simulated=chosen.sim is not None, on_event=print_event)
+        lifecycle.tell_programs(simulated=chosen.sim is not None, on_event=print_event)
     return local_runner(source)
 
 

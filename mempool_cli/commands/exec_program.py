@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from mempool_cli.commands.common import MempoolCommand, examples, print_event
-from mempool_cli.commands.settings import settings
+from mempool_cli.commands.settings import given_session, settings
 from mempool_cli.commands.words import split_devices
 
 _OWNER = r"(?:[0-9]{1,9}|(?:GPU|MIG)-[0-9a-f-]+)"
@@ -36,8 +36,8 @@ class GrantParam(click.ParamType[str]):
     cls=MempoolCommand,
     context_settings={"allow_interspersed_args": False},
     epilog=examples(
-        "mempool exec --name train -- python train.py   # then `mempool --session train probe --matrix`",
-        "mempool exec --grant 0:1,2 --grant 1:0 -- torchrun --nproc-per-node 2 train.py",
+        "mempool exec --name train -- python train.py",
+        "mempool exec --grant 0:1-3 --grant 1:all -- torchrun train.py",
     ),
 )
 @click.option("--name", metavar="N", help="The name of the program, for --session (default: program)")
@@ -62,22 +62,22 @@ def exec_program(
 ) -> None:
     """Run a program whose pools mempool can see and set.
 
-    Python interpreters in it start an agent: `mempool --session N ...` is then
+    Python interpreters in it start an agent: `mempool --session N probe` is then
     about the pools of that process. Child interpreters are N.PID. The exit
     status is the program's; as in a shell 127 when it is not found, 126 when it
-    cannot be run. `mempool session stop` detaches the agent.
+    cannot be run. `mempool --session N session stop` detaches the agent.
     """
-    from mempool_cli.agent.launch import run_with_agent
+    from mempool_cli.agent.launch import become_program
 
     chosen = settings(ctx)
     if chosen.sim is not None:
         raise click.UsageError("a program uses the CUDA driver of this machine: no --sim (or MEMPOOL_SIM) here", ctx)
-    status = run_with_agent(
+    status = become_program(
         command,
-        name or chosen.session or "program",
+        name or given_session(ctx) or "program",
         print_event,
         grants=grants,
         matrix_file=probe_at_exit,
-        matrix_format=chosen.format or "table",
+        matrix_format="json" if probe_at_exit and probe_at_exit.suffix == ".json" else chosen.format or "table",
     )
     ctx.exit(status)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from mempool_cli.commands.common import GlobalOptionsInBrief, MempoolCommand, examples, finish, print_event, waiting_for
-from mempool_cli.commands.settings import DEFAULT_SESSION, global_options, settings
+from mempool_cli.commands.settings import DEFAULT_SESSION, given_session, global_options, settings
 
 
 def _idle_timeout(ctx: click.Context, param: click.Parameter, value: int | None) -> int | None:
@@ -136,14 +136,4 @@ def run(ctx: click.Context, command: tuple[str, ...]) -> None:
     from mempool_cli.session.command import run_with_session
 
     chosen = settings(ctx)
-    ctx.exit(run_with_session(command, driver_source(chosen.sim), print_event, name=_own_name(ctx)))
-
-
-def _own_name(ctx: click.Context) -> str | None:
-    """The name given on this command line: one in the environment is that of a session around this one."""
-    level: click.Context | None = ctx
-    while level is not None:
-        if level.params.get("session"):
-            return str(level.params["session"])
-        level = level.parent
-    return None
+    ctx.exit(run_with_session(command, driver_source(chosen.sim), print_event, name=given_session(ctx)))

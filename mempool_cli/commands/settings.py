@@ -148,6 +148,16 @@ def settings(ctx: click.Context) -> Settings:
     return Settings(**(_from_environment(ctx, given) | given))
 
 
+def given_session(ctx: click.Context) -> str | None:
+    """The name given on this command line: one in the environment is that of a session around this one."""
+    level: click.Context | None = ctx
+    while level is not None:
+        if level.params.get("session"):
+            return str(level.params["session"])
+        level = level.parent
+    return None
+
+
 def _from_environment(ctx: click.Context, given: dict[str, Any]) -> dict[str, Any]:
     """MEMPOOL_... variables for what was not given; they are checked as the options are."""
     found: dict[str, Any] = {}

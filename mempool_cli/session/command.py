@@ -32,7 +32,7 @@ def run_with_session(
         if not started.started_now:
             raise MempoolError("session-start", f"session {name} runs already", hint="leave the name out")
         try:
-            status = foreground.run(command, _environment(name, source), on_event).status
+            status = foreground.run(command, _environment(name, source), on_event)
         except BaseException:
             lifecycle.stop(name, source)
             raise

@@ -22,7 +22,7 @@ def check_name(name: str) -> str:
         return name
     raise MempoolError(
         "bad-name",
-        f"{name!r} is no name for a session",
+        f"{name!r} is no name for a session or program",
         hint="a letter or _, then at most 63 letters, digits, or _ . -",
     )
 

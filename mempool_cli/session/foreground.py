@@ -8,7 +8,6 @@ import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 from mempool_cli.model import Event
 from mempool_cli.requests import OnEvent
@@ -17,33 +16,48 @@ _PASSED_ON = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, sign
 _FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
 _CANNOT_RUN = 126
 _NOT_FOUND = 127
+# Python itself ignores these two; a command of the user's must not inherit that.
+_PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
 _COERCED = ("C.UTF-8", "C.utf8", "UTF-8")
 
 
-class Ended(NamedTuple):
-    """How a command ended: its status as of a shell, 128 + signal; `ran` is false when it could not even begin."""
+def run(command: Sequence[str], environment: Mapping[str, str], on_event: OnEvent) -> int:
+    """Runs `command` to its end; its status as of a shell, 128 + signal.
 
-    status: int
-    ran: bool = True
-
-
-def run(command: Sequence[str], environment: Mapping[str, str], on_event: OnEvent) -> Ended:
-    """Runs `command` to its end; as of a shell, 127 when it is not found, 126 when it cannot be run: an event says why.
-
-    Main thread only.
+    127 when it is not found, 126 when it cannot be run: an event says why. Main thread only.
     """
     with _signals_held() as before:
         try:
-            # Python itself ignores these two; a command of the user's must not inherit that.
-            python_ignores = [signal.SIGPIPE, signal.SIGXFSZ]
-            if not command[0]:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))  # of which spawn makes a ValueError
             given = _uncoerced(environment)
-            pid = os.posix_spawnp(command[0], list(command), given, setsigmask=before, setsigdef=python_ignores)
+            if not command[0]:
+                raise _nothing()  # of which spawn makes a ValueError
+            pid = os.posix_spawnp(command[0], list(command), given, setsigmask=before, setsigdef=_PYTHON_IGNORES)
         except OSError as error:
-            on_event(Event("status", f"error: {command[0]} cannot be run: {error.strerror}"))
-            return Ended(_NOT_FOUND if error.errno == errno.ENOENT else _CANNOT_RUN, ran=False)
-        return Ended(_wait(pid))
+            return _not_run(command, error, on_event)
+        return _wait(pid)
+
+
+def become(command: Sequence[str], environment: Mapping[str, str], on_event: OnEvent) -> int:
+    """Becomes `command`; returns only when that cannot be, 127 or 126 as `run`."""
+    before = [(number, signal.signal(number, signal.SIG_DFL)) for number in _PYTHON_IGNORES]
+    try:
+        if not command[0]:
+            raise _nothing()
+        os.execvpe(command[0], list(command), _uncoerced(environment))
+    except OSError as error:
+        return _not_run(command, error, on_event)
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
+
+
+def _nothing() -> OSError:
+    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+
+def _not_run(command: Sequence[str], error: OSError, on_event: OnEvent) -> int:
+    on_event(Event("status", f"error: {command[0]} cannot be run: {error.strerror}"))
+    return _NOT_FOUND if error.errno in (errno.ENOENT, errno.ENOTDIR) else _CANNOT_RUN
 
 
 def _wait(pid: int) -> int:

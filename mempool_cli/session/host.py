@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
@@ -46,6 +47,9 @@ class _Files:
 
     def withdraw(self) -> None:
         self._place.socket.unlink(missing_ok=True)
+
+    def complain(self, error: Exception) -> None:
+        traceback.print_exception(error)
 
 
 def main(plan_fd: int) -> int:

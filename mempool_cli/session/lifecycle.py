@@ -78,6 +78,12 @@ def start(
         return SessionStatus(session=state.session(), started_now=True)
     connection, state = reached
     with connection:
+        if state.kind == "program":
+            raise MempoolError(
+                "session-start",
+                f"{name} is a program (pid {state.pid})",
+                hint="another name with `--session NAME`",
+            )
         check_same(state, source)
     return SessionStatus(session=state.session(), warnings=_other_timeout(state, idle_timeout))
 
@@ -121,11 +127,14 @@ def serve_here(
 def appears(name: str, source: DriverSource, seconds: float) -> bool:
     """Whether a host of this name lives, or comes to live within so many seconds. MempoolError as `find`."""
     deadline = time.monotonic() + seconds
-    while find(name, source, report_death=False) is None:
+    while True:
+        # Not by its lock, of which a host that starts at this moment would be deprived.
+        place = directory.place(name, simulated=source.sim is not None)
+        if place and place.socket.exists() and find(name, source, report_death=False):
+            return True
         if time.monotonic() > deadline:
             return False
         time.sleep(POLL_SECONDS)
-    return True
 
 
 def status(name: str, source: DriverSource, *, timeout: float | None = None) -> SessionStatus:
@@ -216,6 +225,26 @@ def tell_end(name: str, *, simulated: bool, on_event: OnEvent) -> None:
         _tell_end(place, on_event)
 
 
+def tell_programs(*, simulated: bool, on_event: OnEvent) -> None:
+    """Tells which programs run, for a command that is about none of them."""
+    names = () if simulated else programs()
+    if names:
+        which = ", ".join(f"{name} (`--session {name}`)" for name in names)
+        on_event(Event("status", f"not asked: the program{'s' if len(names) > 1 else ''} {which}"))
+
+
+def programs() -> tuple[str, ...]:
+    """The names of the programs of this user that have an agent, as their files say."""
+    states = [journal.read(path) for path in directory.journals(simulated=False)]
+    alive = [state for state in states if state and state.kind == "program" and _alive(state.name)]
+    return tuple(state.name for state in alive)
+
+
+def _alive(name: str) -> bool:
+    place = directory.place(name, simulated=False)
+    return place is not None and held(place.lock)
+
+
 def no_session(name: str, *, simulated: bool) -> MempoolError:
     """The error for a name under which no host lives; tells, once, of one that ended unasked with what it held."""
     place = directory.place(name, simulated=simulated)
@@ -223,8 +252,9 @@ def no_session(name: str, *, simulated: bool) -> MempoolError:
     told = f": it {ended.words}" if ended else ""
     return MempoolError(
         "no-session",
-        f"no {_kind(simulated)} {name!r} runs{told}",
-        hint="`mempool session list` shows those that do; `mempool session start` starts one",
+        f"no {_kind(simulated)}{'' if simulated else ' or program'} {name!r} runs{told}",
+        hint="`mempool session list` shows those that do; `mempool session start` starts one"
+        + ("" if simulated else ", `mempool exec` a program"),
     )
 
 
@@ -263,6 +293,7 @@ def _boot(
     from mempool_cli.session.boot import boot
 
     _tell_end(place, on_event)
+    tell_programs(simulated=place.simulated, on_event=on_event)
     return boot(place, lock, source, idle_timeout=idle_timeout, provisional=provisional, lifeline=lifeline)
 
 
@@ -301,7 +332,7 @@ def _kill(name: str, source: DriverSource, deadline: float) -> SessionStopped:
         raise MempoolError(
             "session-stop",
             f"{name} is a program (pid {state.pid}): mempool kills none but its own sessions",
-            hint="`mempool session stop` detaches the agent",
+            hint=f"`kill {state.pid}` ends it; `mempool session stop` only detaches the agent",
         )
     with Watch(place.lock) as watch:
         _send_kill(state, place)

@@ -9,7 +9,6 @@ import os
 import selectors
 import socket
 import time
-import traceback
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
@@ -54,6 +53,9 @@ class Hooks(Protocol):
     def withdraw(self) -> None:
         """The host takes no more clients: its socket can go."""
 
+    def complain(self, error: Exception) -> None:
+        """A request failed inside, by a fault of ours."""
+
 
 class Server:
     """Serves `listener` with `runner` until a client, the lease or `request_stop` ends it.
@@ -61,7 +63,8 @@ class Server:
     `driver` is the digest of the runner's driver source and `sim` its SPEC; `here` tells the variables that decide
     what device numbers mean in it. `provisional`: it was started for one request, and ends again when that fails and
     changes nothing. `tick` is called between requests, again after the seconds that it returns, until it returns None.
-    `turn` is held whenever it does anything but wait. Close it also when it never served.
+    `turn` is held whenever it does anything but wait; `wake` is a non-blocking pipe of the caller's, in place of one of
+    its own; `place` puts a new descriptor where it may stay. Close it also when it never served.
     """
 
     def __init__(
@@ -77,6 +80,8 @@ class Server:
         provisional: bool = False,
         tick: Callable[[], float | None] = lambda: None,
         turn: AbstractContextManager[object] | None = None,
+        wake: tuple[int, int] | None = None,
+        place: Callable[[int], int] | None = None,
     ) -> None:
         self._listener = listener
         self._runner = runner
@@ -99,10 +104,11 @@ class Server:
         self._accepts_at: float | None = None
         self.problems: tuple[Problem, ...] = ()
         self.farewell: Farewell | None = None
-        self._wake_out, self.wake_fd = os.pipe()
-        os.set_blocking(self._wake_out, False)
-        os.set_blocking(self.wake_fd, False)
-        self._selector = selectors.DefaultSelector()
+        self._place = place
+        self._owns_wake = wake is None
+        self._wake_out, self.wake_fd = wake or os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        # Without a descriptor of its own, which the thread of a program could lose.
+        self._selector = selectors.PollSelector()
         listener.setblocking(False)
         self._on_readable(listener.fileno(), self._accept)
         self._on_readable(self._wake_out, self._wake)
@@ -168,19 +174,20 @@ class Server:
         """Closes every connection and the listener."""
         for peer in list(self._peers):
             self._drop(peer)
+        self._close_own()
+
+    def _close_own(self) -> None:
         self._selector.close()
         self._listener.close()
-        os.close(self._wake_out)
-        os.close(self.wake_fd)
+        if self._owns_wake:
+            os.close(self._wake_out)
+            os.close(self.wake_fd)
 
     def abandon(self) -> None:
         """In a forked child: closes its copies, and leaves alone what it shares with the parent."""
         for peer in self._peers:
             peer.socket.close()
-        self._selector.close()
-        self._listener.close()
-        os.close(self._wake_out)
-        os.close(self.wake_fd)
+        self._close_own()
 
     def _patience(self) -> float:
         now = time.monotonic()
@@ -226,6 +233,8 @@ class Server:
             if peer_uid(connection) != os.geteuid():
                 connection.close()
                 continue
+            if self._place:
+                connection = socket.socket(fileno=self._place(connection.detach()))
             peer = Peer(connection)
             self._peers.add(peer)
             self._on_readable(connection.fileno(), partial(self._attend, peer))
@@ -333,7 +342,7 @@ class Server:
             return Answer(where=self._lease.where(), failure=error.problem)
         except Exception as error:
             # A host outlives its own mistakes: it holds other people's pools.
-            traceback.print_exc()
+            self._hooks.complain(error)
             return Answer(where=self._lease.where(), failure=_internal(self._lease.kind, error))
 
     def _note_pools(self) -> None:

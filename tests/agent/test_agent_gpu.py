@@ -46,7 +46,7 @@ memory = call("cuMemAllocFromPoolAsync", 1024, pool, stream)
 call("cuStreamSynchronize", stream)
 say("ready")
 input()
-call("cuLaunchKernel", kernel, 1, 1, 1, 256, 1, 1, 0, stream, ((memory,), (ctypes.c_void_p,)), 0)
+call("cuLaunchKernel", kernel, 1, 1, 1, 256, 1, 1, 0, stream, ((int(memory),), (ctypes.c_void_p,)), 0)
 call("cuStreamSynchronize", stream)
 say(list((ctypes.c_int * 256).from_address(int(memory))) == list(range(100, 356)))
 """

@@ -295,7 +295,7 @@ input()
     with world.program(code) as program:
         assert program.says() == "forked"
         assert program.process.wait(30) == 0
-        assert world.left() == []
+        assert world.is_tidied()
         own = "import sys; print(sys.modules['mempool_cli.agent']._door.name)"
         assert world.python(own, "--name", "train") == (0, "train\n", "")
         program.hears()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -20,10 +22,9 @@ NOT_YET = (
     "error: the program has not initialised CUDA yet [not-initialised]\n  try: `--wait SECONDS` waits until it has\n"
 )
 GONE = (
-    "error: no session 'train' runs [no-session]\n  try: `mempool session list` shows those that do;"
-    " `mempool --session train session start` starts one\n"
+    "error: no session or program 'train' runs [no-session]\n  try: `mempool session list` shows those that do;"
+    " `mempool --session train session start` starts one, `mempool --session train exec` a program\n"
 )
-PREFIX = "mempool: program train (pid PID): "
 
 
 # --- before CUDA ---
@@ -85,13 +86,99 @@ def test_grants_are_made_when_cuda_is_initialised(world: World) -> None:
         assert program.ends() == (0, "", "")
 
 
+def test_grants_are_made_in_a_program_that_ends_at_once(world: World) -> None:
+    done = world.python(f"{BINDINGS}\ncall('cuInit', 0)", "--name", "train", "--grant", "0:1")
+    told = "mempool: program train (pid PID): pool default:0: access granted to device 1\n"
+    assert done == (0, "", told)
+
+
 def test_grants_that_could_not_be_made(world: World) -> None:
     assert world.python("print('no CUDA')", "--name", "train", "--grant", "0:1", "--grant", "1:all") == (
         0,
         "no CUDA\n",
-        f"{PREFIX}--grant 0:1: not done: the program has not initialised CUDA\n"
-        f"{PREFIX}--grant 1:all: not done: the program has not initialised CUDA\n",
+        "mempool: --grant 0:1: not done: the program has not initialised CUDA\n"
+        "mempool: --grant 1:all: not done: the program has not initialised CUDA\n",
     )
+
+
+def test_the_processes_that_may_have_initialised_cuda_are_named(world: World) -> None:
+    code = """
+import subprocess, sys
+worker = subprocess.Popen([sys.executable, "-c", "print('up', flush=True); input()"], stdin=subprocess.PIPE)
+input()
+worker.communicate(b"\\n")
+"""
+    with world.program(code) as program:
+        assert program.says() == "up"
+        done = world.mempool(*TRAIN, "probe")
+        assert re.sub(r"train\.\d+", "train.PID", done.err.splitlines()[1]) == (
+            "  try: another process of it may have: `--session train.PID`; `--wait SECONDS` waits until it has"
+        )
+        program.hears()
+        assert program.ends() == (0, "", "")
+
+
+def test_commands_about_something_else_tell_of_programs(world: World) -> None:
+    told = "not asked: the program train (`--session train`)\n"
+    with world.program("print('up', flush=True)\ninput()") as program:
+        assert program.says() == "up"
+        assert world.mempool("probe", "0").err == told
+        started = world.mempool("--session", "trian", "grant", "0", "--to", "1")
+        assert started.err == f"{told}started session trian (pid PID)\n"
+        assert world.mempool("--session", "trian", "session", "stop").status == 0
+        assert world.mempool(*TRAIN, "session", "start").err.startswith("error: train is a program (pid PID)")
+        program.hears()
+        assert program.ends() == (0, "", "")
+
+
+# --- what the program does to itself ---
+
+
+def test_a_program_that_has_imported_nothing_is_the_main_thread_and_ends(world: World) -> None:
+    # Before Python 3.13 the thread that imports `threading` first is taken for the main one.
+    code = "print('up', flush=True)\ninput()\nimport threading\nprint(threading.current_thread().name)"
+    with world.program(code) as program:
+        assert program.says() == "up"
+        assert world.mempool(*TRAIN, "probe") == (3, "", NOT_YET)
+        program.hears()
+        assert program.ends() == (0, "MainThread\n", "")
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_program_that_closes_all_descriptors_keeps_its_files(world: World, tmp_path: Path, asked: bool) -> None:
+    code = f"""
+import os
+print("up", flush=True)
+input()
+os.closerange(3, 4096)
+files = [open("{tmp_path}/" + str(number), "w") for number in range(300)]
+print("closed", flush=True)
+input()
+for number, file in enumerate(files):
+    file.write(str(number))
+"""
+    with world.program(code) as program:
+        assert program.says() == "up"
+        if asked:
+            assert world.mempool(*TRAIN, "probe").status == 3
+        program.hears()
+        assert program.says() == "closed"
+        program.hears()
+        assert program.ends() == (0, "", "")
+    assert [(tmp_path / str(number)).read_text() for number in range(300)] == [str(number) for number in range(300)]
+    assert world.left() == []
+
+
+def test_a_program_that_loses_the_directory_of_the_agent(world: World) -> None:
+    code = "import shutil, os\nshutil.rmtree(os.environ['MEMPOOL_RUNTIME_DIR'])\nprint('end')"
+    assert world.python(code) == (0, "end\n", "")
+    world.runtime.mkdir(mode=0o700)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_program_that_becomes_another_user(world: World) -> None:
+    assert world.python("import os\nos.setuid(65534)\nprint('end')") == (0, "end\n", "")
+    assert world.left() == []
 
 
 # --- its end ---
@@ -109,10 +196,32 @@ def test_the_last_matrix(world: World, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["matrix"]
 
 
+def test_the_last_matrix_goes_where_it_was_asked_for(world: World, tmp_path: Path) -> None:
+    init = f"{BINDINGS}\ncall('cuInit', 0)\n"
+    (tmp_path / "real").touch()
+    (tmp_path / "link").symlink_to("real")
+    with world.program("print('up', flush=True)\ninput()") as first:
+        assert first.says() == "up"
+        assert world.python(init, "--name", "train", "--probe-at-exit", str(tmp_path / "link")).status == 0
+        first.hears()
+        assert first.ends().status == 0
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text().startswith("pool       kind")
+    (tmp_path / "program.py").write_text(init)
+    program = f"{sys.executable} -P {tmp_path}/program.py"
+    twice = ["exec", "--probe-at-exit", str(tmp_path / "two.json"), "--", "sh", "-c", f"{program}; {program}"]
+    assert world.mempool(*twice) == (0, "", "")
+    assert json.loads((tmp_path / "two.json").read_text())["command"] == "probe"
+    assert len(list(tmp_path.glob("two.*.json"))) == 1
+    os.mkfifo(tmp_path / "fifo")
+    refused = world.python(init, "--probe-at-exit", str(tmp_path / "fifo"))
+    assert (refused.status, refused.out) == (74, "")
+
+
 @pytest.mark.parametrize(
     ("code", "status", "why"),
     [
-        ("pass", 0, "{prefix}{file} was not written: the program has not initialised CUDA yet\n"),
+        ("pass", 0, "mempool: {file} was not written: the program has not initialised CUDA\n"),
         ("import os; os._exit(3)", 3, "mempool: {file} was not written: the program ended by a signal or os._exit\n"),
         (
             "import os; os.kill(os.getpid(), 9)",
@@ -125,7 +234,7 @@ def test_no_last_matrix_leaves_the_one_before(world: World, tmp_path: Path, code
     file = tmp_path / "matrix.txt"
     file.write_text("before")
     done = world.python(code, "--name", "train", "--probe-at-exit", str(file))
-    assert done == (status, "", why.format(prefix=PREFIX, file=file))
+    assert done == (status, "", why.format(file=file))
     assert file.read_text() == "before"
     assert world.left() == []
 
@@ -202,11 +311,12 @@ def test_detaching_leaves_the_program_alone(world: World) -> None:
     with world.program(f"{BINDINGS}\ncall('cuInit', 0)\nsay('ready')\ninput()\nsay('still here')") as program:
         assert program.says() == "ready"
         assert world.mempool(*TRAIN, "grant", "0", "--to", "1").status == 0
-        assert world.mempool(*TRAIN, "session", "stop", "--kill") == (
+        killed = world.mempool(*TRAIN, "session", "stop", "--kill")
+        assert (killed.status, killed.out, re.sub(r"\d+", "N", killed.err)) == (
             5,
             "",
             "error: train is a program (pid PID): mempool kills none but its own sessions [session-stop]\n"
-            "  try: `mempool --session train session stop` detaches the agent\n",
+            "  try: `kill N` ends it; `mempool --session train session stop` only detaches the agent\n",
         )
         stopped = "program train (pid PID) goes on without its agent\n"
         assert world.mempool(*TRAIN, "session", "stop") == (0, stopped, "")
@@ -239,7 +349,7 @@ except Exception as error:
             assert program.says() == "stopped"
             assert world.left() == []
             program.hears()
-        assert program.says() == "'no name' is no name for a session"
+        assert program.says() == "'no name' is no name for a session or program"
         assert program.ends() == (0, "", "")
 
 

@@ -167,8 +167,14 @@ try:
     agent.name_pool("host", pool, on=2)
 except Exception as error:
     say(type(error).__name__, error)
+try:
+    agent.name_pool("mine", "junk", on=2)
+except Exception as error:
+    say(type(error).__name__, error)
 agent.name_pool("mine", pool, on=2)
+agent.name_pool("lost", pool, on=7)
 input()
+agent.forget_pool("lost")
 agent.forget_pool("mine")
 call("cuMemPoolDestroy", pool)
 say("forgotten")
@@ -179,7 +185,15 @@ input()
         assert program.says() == "TypeError where is pool mine? on=0, on='host' or on='numa:0'"
         assert program.says() == "ValueError 'nowhere' is no place for a pool: on=0, on='host' or on='numa:0'"
         assert program.says() == "MempoolError 'host' is no name for a pool"
-        assert rows(world)[-1] == "mine: owner 2; none 0-1, 3"
+        assert program.says() == "TypeError pool mine: 'junk' has no handle and is none"
+        assert rows(world, "mine") == ["mine: owner 2; none 0-1, 3"]
+        lost = world.mempool(*TRAIN, "show", "lost")
+        assert (
+            lost.err == "error: pool lost cannot be reached: there is no device 7: devices 0 to 3 are visible"
+            " [unknown-device]\n"
+        )
+        listed = world.mempool(*TRAIN, "list")
+        assert (listed.status, len(listed.out.partition("\n\n")[0].splitlines())) == (4, 7)
         assert world.mempool(*TRAIN, "create", "0", "--name", "mine").err.startswith("error: there is a pool 'mine'")
         program.hears()
         assert program.says() == "forgotten"
@@ -212,7 +226,7 @@ say(call("cuDeviceGetMemPool", 0) == call("cuDeviceGetDefaultMemPool", 0), call(
         assert world.mempool(*TRAIN, "session", "stop") == (
             0,
             "program train (pid PID) goes on without its agent; destroyed what mempool created in it: big\n",
-            "",
+            "warning: pool big was the current pool of device 0; its default pool is again [current-pool-reset]\n",
         )
         assert not [name for name in world.left() if "train" in name]
         program.hears()

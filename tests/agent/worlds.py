@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +30,7 @@ class World:
         done = subprocess.run(
             command, env=self.environment | environment, capture_output=True, text=True, timeout=SECONDS, check=False
         )
-        return Done(done.returncode, settled(done.stdout), settled(done.stderr))
+        return Done(shell_status(done.returncode), settled(done.stdout), settled(done.stderr))
 
     def mempool(self, *words: str, **environment: str) -> Done:
         """`mempool WORDS` to its end."""
@@ -84,6 +85,13 @@ class World:
         """What is in the runtime directory."""
         return sorted(entry.name for entry in self.runtime.iterdir())
 
+    def is_tidied(self) -> bool:
+        """Whether nothing is in the runtime directory, or soon will not be: the watcher works after the program."""
+        deadline = time.monotonic() + SECONDS
+        while self.left() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return not self.left()
+
 
 class Program:
     """A running program that says lines and waits for lines."""
@@ -110,4 +118,9 @@ class Program:
     def ends(self) -> Done:
         """Its status and the rest of its output, once it has ended; its standard input ends first."""
         out, err = self.process.communicate(timeout=SECONDS)
-        return Done(self.process.returncode, settled(out), settled(err))
+        return Done(shell_status(self.process.returncode), settled(out), settled(err))
+
+
+def shell_status(code: int) -> int:
+    """What a shell shows of a process that ended so: 128 + signal."""
+    return code if code >= 0 else 128 - code

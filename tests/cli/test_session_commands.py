@@ -20,10 +20,13 @@ from .machines import AFFECTED, FOUR, FRESH, HELD, SEEN, STARTED, failure, label
 COMMAND = [sys.executable, "-P", "-m", "mempool_cli"]
 SECONDS = 30
 NO_SESSION = (
-    "error: no session 'default' runs [no-session]\n"
-    "  try: `mempool session list` shows those that do; `mempool session start` starts one\n"
+    "error: no session or program 'default' runs [no-session]\n"
+    "  try: `mempool session list` shows those that do; `mempool session start` starts one, `mempool exec` a program\n"
 )
-NO_SIMULATED_SESSION = NO_SESSION.replace("no session", "no simulated session").replace("mempool", "mempool --sim 4")
+NO_SIMULATED_SESSION = (
+    "error: no simulated session 'default' runs [no-session]\n"
+    "  try: `mempool --sim 4 session list` shows those that do; `mempool --sim 4 session start` starts one\n"
+)
 
 
 def pid_of(mempool: Mempool, *options: str) -> int:

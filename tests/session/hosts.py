@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -167,6 +168,9 @@ class Hooks:
 
     def withdraw(self) -> None:
         self.withdrawn.set()
+
+    def complain(self, error: Exception) -> None:
+        traceback.print_exception(error)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Starts mempool's agent in a program that `mempool exec` runs, and leaves no trace of how it came in.
 
-Any interpreter may find this file, of any version and without mempool: it must run in all of them, and never fail.
+Any Python 3 may find this file, of any version and without mempool: it must run in all of them, and never fail.
 """
 
 import os
@@ -38,8 +38,12 @@ def _what_runs() -> str:
     arguments: list[str] = getattr(sys, "orig_argv", [])
     words = iter(arguments[1:])
     for word in words:
-        if not word.startswith("-"):
+        if word == "-" or not word.startswith("-"):
             return word
+        if word == "--check-hash-based-pycs":
+            next(words, "")
+        if word.startswith("--"):
+            continue
         for at, letter in enumerate(word):
             if letter in "cmWX":
                 value: str = word[at + 1 :] or next(words, "")
@@ -47,6 +51,17 @@ def _what_runs() -> str:
                     return value
                 break
     return ""
+
+
+def _in_main_interpreter() -> bool:
+    try:
+        import _xxsubinterpreters as interpreters  # type: ignore[import-not-found]
+    except ImportError:
+        import _thread
+
+        is_main = getattr(_thread, "_is_main_interpreter", None)
+        return is_main is None or bool(is_main())
+    return bool(interpreters.get_current() == interpreters.get_main())
 
 
 def _join() -> None:
@@ -63,7 +78,7 @@ def _join() -> None:
 
 def _report(line: str, file: str) -> None:
     try:
-        fd = os.open(file, os.O_WRONLY | os.O_APPEND)
+        fd = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
     except OSError:
         return
     _write(fd, line)
@@ -78,7 +93,7 @@ def _write(fd: int, line: str) -> None:
 
 
 _leave_the_path()
-if os.environ.get("MEMPOOL_AGENT") and not _is_helper():
+if os.environ.get("MEMPOOL_AGENT") and not _is_helper() and _in_main_interpreter():
     _join()
 
 # The module that this one shadows runs in its place; when there is none, or it fails, that is as without us.
