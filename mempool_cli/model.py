@@ -364,8 +364,9 @@ class SessionStopped(Result, frozen=True, kw_only=True):
         names = self.not_destroyed
         if not names:
             return None
-        what, ended = (f"pool {names[0]}", "it") if len(names) == 1 else (f"pools {', '.join(names)}", "they")
-        message = f"{what} could not be destroyed; {ended} ended with the process"
+        what, they = (f"pool {names[0]}", "it") if len(names) == 1 else (f"pools {', '.join(names)}", "they")
+        fate = f"{they} ended with the process" if self.session.kind == "session" else "the program still has them"
+        message = f"{what} could not be destroyed; {fate}"
         return Problem(code="driver-refused", message=message)
 
     @property

@@ -112,6 +112,8 @@ class ProgramRunner:
             answer = self.run(Destroy(pools=(name,)), lambda event: None)
             notices = answer.result.warnings if answer.result else ()
             told += [Problem(code=notice.code, message=notice.message) for notice in notices]
+            if answer.problem and name not in self.pool_names():
+                told.append(answer.problem)
         return (*told, *self._local.close())
 
 

@@ -22,7 +22,7 @@ from mempool_cli.session.plan import Plan
 from mempool_cli.session.protocol import HostState, Refused
 
 READY_SECONDS = 30.0
-AGENT = "MEMPOOL_AGENT"
+_AGENT = "MEMPOOL_AGENT"  # what the names of an agent's variables begin with
 
 _WORDLESS = "it ended without a word: killed, or out of memory"
 _PROGRAM = """\
@@ -118,7 +118,7 @@ def _spawn(place: Place, plan: Plan) -> int:
 
 def _environment() -> dict[str, str]:
     """As here, but without what `mempool exec` asks of the interpreters of a program: a session is no part of it."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(AGENT)}
+    return {name: value for name, value in os.environ.items() if not name.startswith(_AGENT)}
 
 
 def _import_path() -> list[str]:
