@@ -16,6 +16,8 @@ READER_GONE = 141
 TERMINATED = 143
 
 EXIT_STATUS: dict[str, int] = {
+    # a finding
+    "affected": FINDING,
     # the command line or an input file is wrong
     "usage": USAGE,
     "unknown-pool": USAGE,
@@ -27,6 +29,7 @@ EXIT_STATUS: dict[str, int] = {
     "program-pool": USAGE,
     "host-pool": USAGE,
     "input-file": USAGE,
+    "unknown-bug": USAGE,
     # this machine cannot
     "no-bindings": MACHINE,
     "no-driver": MACHINE,
@@ -43,6 +46,7 @@ EXIT_STATUS: dict[str, int] = {
     "not-cleared": DRIVER,
     "unreadable-cells": DRIVER,
     "unreadable-attributes": DRIVER,
+    "trial-failed": DRIVER,
     # the host: a session or a program
     "no-session": HOST,
     "session-died": HOST,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -375,6 +375,88 @@ class SessionStopped(Result, frozen=True, kw_only=True):
         return True
 
 
+Verdict = Literal["affected", "not-affected", "inconclusive", "present", "absent", "failed"]
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """A figure of a trial: `words` say what was counted, or which code was answered."""
+
+    name: str
+    words: str
+    count: int
+
+
+class ReproTrial(msgspec.Struct, frozen=True, kw_only=True):
+    """One process that exercised a bug. `verdict` is "failed" when it did not come to its end.
+
+    `cleared`: the codes that its clearing calls answered. `ended`: how the process did; `signal` and `last_call` when
+    something killed it; `remains`: the pid of one that SIGKILL does not end.
+    """
+
+    arm: str
+    history: str
+    repeat: int
+    verdict: Verdict
+    why: str
+    counted: tuple[Counted, ...] = ()
+    cleared: tuple[Counted, ...] = ()
+    ended: Literal["returned", "signal", "exit", "hung"] = "returned"
+    signal: str | None = None
+    last_call: str | None = None
+    remains: int | None = None
+
+
+class Reproduction(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdict about one bug on one kind of pool: `variant` is where the pools are, on a device or the host.
+
+    `owner` is None on the host, and both are None where nothing could be run: `why` says so.
+    """
+
+    bug: str
+    kind: Literal["bug", "trap"]
+    title: str
+    variant: Literal["device", "host", "unreachable"]
+    owner: int | None
+    accessor: int | None
+    verdict: Verdict
+    why: str
+    trials: tuple[ReproTrial, ...] = ()
+
+
+class ReproReport(Result, frozen=True, kw_only=True):
+    """What was reproduced, or ruled out. Of several verdicts the worst counts: affected, failed, inconclusive."""
+
+    reproductions: tuple[Reproduction, ...]
+
+    @property
+    def problem(self) -> Problem | None:
+        """`affected`, `trial-failed` or `inconclusive`; None when all is clean, or a trap whatever it answers."""
+        found = {
+            one.verdict: one for one in reversed(self.reproductions) if one.kind == "bug" or one.verdict == "failed"
+        }
+        for verdict, code in (("affected", "affected"), ("failed", "trial-failed"), ("inconclusive", "inconclusive")):
+            one = found.get(cast("Verdict", verdict))
+            if one:
+                return Problem(code=code, message=f"{one.bug}, {one.variant} pools: {one.why}")
+        return None
+
+
+class BugSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of `mempool repro --list`."""
+
+    id: str
+    kind: Literal["bug", "trap"]
+    title: str
+    needs: tuple[str, ...]
+    sources: tuple[str, ...]
+
+
+class BugList(Result, frozen=True, kw_only=True):
+    """What `mempool repro` can exercise."""
+
+    bugs: tuple[BugSummary, ...]
+
+
 AnyResult = (
     DeviceList
     | PoolList
@@ -387,6 +469,8 @@ AnyResult = (
     | SessionList
     | SessionStatus
     | SessionStopped
+    | ReproReport
+    | BugList
 )
 
 

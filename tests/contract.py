@@ -10,27 +10,33 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 import pytest
 
+from mempool_cli.driver import kernels
 from mempool_cli.driver.port import (
     HOST_LOCATION,
     AccessEntry,
     AccessFlags,
     AllocationType,
     CaptureMode,
+    CaptureStatus,
     DeviceAttribute,
     Driver,
     HandleType,
     Location,
     LocationType,
     P2PAttribute,
+    PointerAttribute,
     PoolAttribute,
     PoolProperties,
+    StreamFlags,
     device_location,
 )
 from mempool_cli.errors import DriverError
+
+import data_path
+from data_path import ONE, refusal
 
 NONE, READ, READWRITE = AccessFlags
 DEVICE_0 = device_location(0)
@@ -43,36 +49,74 @@ GIB = 1 << 30
 ADDRESS_SPACE = 128 << 40
 
 
-class CaptureHandle(Protocol):
+class Capture:
     """A stream capture that a test has begun."""
+
+    def __init__(self, driver: Driver, stream: int, mode: CaptureMode) -> None:
+        self._driver = driver
+        self._stream = stream
+        driver.stream_begin_capture(stream, mode)
 
     def end(self) -> bool:
         """Ends it; whether it survived."""
-        ...
+        try:
+            graph = self._driver.stream_end_capture(self._stream)
+        except DriverError:
+            return False
+        self._driver.graph_destroy(graph)
+        return True
 
 
-class World(Protocol):
-    """A driver after init, with what the tests need beside the port."""
+class World:
+    """A driver after init, and the `memory` of device 0 in bytes.
 
-    driver: Driver
-    devices: int
-    memory: int
-    """Bytes of device 0."""
+    A context and a stream exist only once a test needs them: pool calls must work without.
+    """
 
-    def allocate(self, pool: int, size: int) -> int: ...
+    def __init__(self, driver: Driver, memory: int) -> None:
+        self.driver = driver
+        self.devices = driver.device_get_count()
+        self.memory = memory
+        self._stream: int | None = None
 
-    def free(self, pointer: int) -> None: ...
+    def stream(self) -> int:
+        """A stream of device 0, whose context becomes the calling thread's."""
+        if self._stream is None:
+            self._stream = data_path.own_stream(self.driver)
+        return self._stream
 
-    def begin_capture(self, mode: CaptureMode) -> CaptureHandle: ...
+    def allocate(self, pool: int, size: int) -> int:
+        pointer = self.driver.mem_alloc_from_pool_async(size, pool, self.stream())
+        self.driver.stream_synchronize(self.stream())
+        return pointer
 
+    @contextmanager
+    def memory_of(self, pool: int, size: int = 4096) -> Iterator[int]:
+        """Memory of the pool for a while."""
+        pointer = self.allocate(pool, size)
+        try:
+            yield pointer
+        finally:
+            self.free(pointer)
 
-def refusal(call: Callable[[], object]) -> str:
-    """The code name that the call is refused with, SUCCESS when it is not."""
-    try:
-        call()
-    except DriverError as error:
-        return error.words.name.removeprefix("CUDA_ERROR_")
-    return "SUCCESS"
+    def launch(self, name: str, parameters: bytes) -> None:
+        """One thread of a kernel of the package, to its end."""
+        stream = self.stream()
+        self.driver.launch_kernel(data_path.kernel(self.driver, name), ONE, ONE, stream, parameters)
+        self.driver.stream_synchronize(stream)
+
+    def free(self, pointer: int) -> None:
+        self.driver.mem_free_async(pointer, self.stream())
+        self.driver.stream_synchronize(self.stream())
+
+    def begin_capture(self, mode: CaptureMode) -> Capture:
+        return Capture(self.driver, self.stream(), mode)
+
+    def close(self) -> None:
+        if self._stream is not None:
+            self.driver.stream_destroy(self._stream)
+            self.driver.ctx_set_current(0)
+            self.driver.device_primary_ctx_release(0)
 
 
 def set_access(world: World, pool: int, *entries: tuple[Location, int]) -> str:
@@ -114,12 +158,24 @@ def in_thread(work: Callable[[], None]) -> None:
         raise raised[0]
 
 
-class DriverContract:
-    """Rows that one device can show."""
+Trial = Callable[[str], data_path.Seen]
+
+
+class Contract:
+    """Where it runs."""
 
     @pytest.fixture
     def world(self) -> Iterator[World] | World:
         raise NotImplementedError
+
+    @pytest.fixture
+    def trial(self, world: World) -> Trial:
+        """Runs one of data_path's trials in a process that nobody needs afterwards: here the world of this test."""
+        return lambda name: data_path.TRIALS[name](world.driver)
+
+
+class DriverContract(Contract):
+    """Rows that one device can show."""
 
     @pytest.fixture
     def pool(self, world: World) -> Iterator[int]:
@@ -443,7 +499,83 @@ class DriverContract:
     def test_zero_bytes_can_be_allocated(self, world: World, pool: int) -> None:
         assert refusal(lambda: world.allocate(pool, 0)) == "SUCCESS"
 
+    # --- contexts and streams ---
+
+    def test_without_a_context_nothing_can_be_allocated_on_the_null_stream(self, world: World, pool: int) -> None:
+        """Another thread has no current context."""
+        driver = world.driver
+        seen: list[str] = []
+
+        def work() -> None:
+            seen.append(refusal(lambda: driver.mem_alloc_from_pool_async(4096, pool, 0)))
+            seen.append(refusal(lambda: driver.stream_create(StreamFlags.NON_BLOCKING)))
+
+        in_thread(work)
+        assert seen == ["INVALID_CONTEXT", "INVALID_CONTEXT"]
+
+    def test_a_stream_brings_its_context(self, world: World, pool: int) -> None:
+        world.stream()
+        in_thread(lambda: world.free(world.allocate(pool, 4096)))
+
+    # --- what kernels, copies and memset may do ---
+
+    @pytest.mark.parametrize("when", ["before", "after"])
+    def test_a_kernel_with_access_writes_and_reads(self, world: World, pool: int, host_pool: int, when: str) -> None:
+        """Whether the grant came before the allocation or after it."""
+        driver = world.driver
+        if when == "before":
+            data_path.set_flags(driver, host_pool, 0, READWRITE)
+        with world.memory_of(host_pool) as shared, world.memory_of(pool) as own:
+            data_path.set_flags(driver, host_pool, 0, READWRITE)
+            world.launch(kernels.WRITE, kernels.write_parameters(shared + 8, 0xFEED_F00D))
+            world.launch(kernels.READ, kernels.read_parameters(shared + 8, own + 4))
+            assert driver.memcpy_dtoh(own + 4, 4) == bytes.fromhex("0df0edfe")
+
+    @pytest.mark.parametrize("name", ["ungranted", "revoked"])
+    def test_a_kernel_without_access_loses_its_context(self, trial: Trial, name: str) -> None:
+        assert trial(name) == data_path.LOST
+
+    def test_a_copy_needs_no_access(self, world: World, pool: int, host_pool: int) -> None:
+        driver, stream, data = world.driver, world.stream(), bytes(range(256)) * 16
+        with world.memory_of(host_pool) as shared, world.memory_of(pool) as first, world.memory_of(pool) as second:
+            driver.memcpy_htod(first, data)
+            driver.memcpy_async(shared, first, len(data), stream)
+            driver.memcpy_async(second, shared, len(data), stream)
+            driver.stream_synchronize(stream)
+            assert driver.memcpy_dtoh(second, len(data)) == data
+        assert get_access(world, host_pool, DEVICE_0) == NONE
+
+    def test_memset_needs_access(self, world: World, host_pool: int) -> None:
+        driver, stream = world.driver, world.stream()
+        with world.memory_of(host_pool) as shared:
+            assert refusal(lambda: driver.memset_d8_async(shared, 0xA5, 16, stream)) == "INVALID_VALUE"
+            data_path.set_flags(driver, host_pool, 0, READWRITE)
+            driver.memset_d8_async(shared, 0xA5, 16, stream)
+            driver.stream_synchronize(stream)
+            assert driver.memcpy_dtoh(shared, 16) == b"\xa5" * 16
+
+    def test_the_pointer_attribute_says_read_write_whatever_the_access(self, world: World, host_pool: int) -> None:
+        with world.memory_of(host_pool) as shared:
+            for flags in (NONE, READWRITE, NONE):
+                data_path.set_flags(world.driver, host_pool, 0, flags)
+                assert world.driver.pointer_get_attribute(PointerAttribute.ACCESS_FLAGS, shared) == READWRITE
+
+    def test_a_module_is_ptx_and_has_its_kernels(self, world: World) -> None:
+        driver = world.driver
+        world.stream()
+        assert refusal(lambda: driver.module_load_data(b"no PTX\0")) == "INVALID_IMAGE"
+        module = driver.module_load_data(kernels.IMAGE)
+        assert refusal(lambda: driver.module_get_function(module, "no_such_kernel")) == "NOT_FOUND"
+
     # --- stream capture ---
+
+    def test_a_stream_says_whether_it_is_captured(self, world: World) -> None:
+        stream = world.stream()
+        before = world.driver.stream_is_capturing(stream)
+        capture = world.begin_capture(CaptureMode.GLOBAL)
+        during = world.driver.stream_is_capturing(stream)
+        assert capture.end()
+        assert (before, during) == (CaptureStatus.NONE, CaptureStatus.ACTIVE)
 
     @pytest.fixture
     def spare(self, world: World) -> Iterator[int]:
@@ -505,12 +637,8 @@ class DriverContract:
         assert (outcome, capture.end()) == (["SUCCESS"], True)
 
 
-class PeerContract:
+class PeerContract(Contract):
     """Rows that need two devices which can reach each other. Published; measured where a test says so."""
-
-    @pytest.fixture
-    def world(self) -> Iterator[World] | World:
-        raise NotImplementedError
 
     @pytest.fixture
     def pool(self, world: World) -> Iterator[int]:
@@ -540,6 +668,17 @@ class PeerContract:
         set_access(world, pool, (peer, READWRITE))
         assert set_access(world, pool, (peer, NONE), (DEVICE_0, NONE)) == "INVALID_DEVICE"
         assert get_access(world, pool, peer) == READWRITE
+
+    def test_a_kernel_of_a_granted_peer_writes(self, world: World, pool: int) -> None:
+        driver = world.driver
+        set_access(world, pool, (device_location(1), READWRITE))
+        with world.memory_of(pool) as pointer:
+            in_thread(lambda: data_path.write_from(driver, 1, pointer, 0x01020304))
+            assert driver.memcpy_dtoh(pointer, 4) == bytes([4, 3, 2, 1])
+
+    @pytest.mark.parametrize("name", ["ungranted_peer", "revoked_peer"])
+    def test_a_kernel_of_a_peer_without_access_loses_its_context(self, trial: Trial, name: str) -> None:
+        assert trial(name) == data_path.LOST
 
     def test_p2p_attributes_answer(self, world: World) -> None:
         assert world.driver.device_get_p2p_attribute(P2PAttribute.ACCESS_SUPPORTED, 0, 1) == 1

@@ -13,20 +13,28 @@ import pytest
 
 from mempool_cli.driver.identity import loaded_libcuda
 
+import data_path
 import recycling
-from bindings_world import BindingsWorld
-from contract import DriverContract, PeerContract, World
+from bindings_world import bindings_world
+from contract import DriverContract, PeerContract, Trial, World
 from hardware import device_count, missing, run_python
 
 
 def hardware_world() -> Iterator[World]:
     """The real driver; a process loads one libcuda, and this one may have loaded the stand-in."""
-    world = BindingsWorld()
+    world = bindings_world()
     loaded = loaded_libcuda()
     if loaded is None or loaded.version is None:
         pytest.skip(f"this process has loaded {loaded}: run `pytest -m gpu` alone")
     yield world
     world.close()
+
+
+def run_trial(name: str) -> data_path.Seen:
+    """In a fresh process: a fault ends what the process can do with the device."""
+    program = f"import data_path\ndata_path.main({name!r})\n"
+    seen: data_path.Seen = json.loads(run_python(program, PYTHONPATH=os.pathsep.join(sys.path)))
+    return seen
 
 
 @pytest.mark.gpu
@@ -36,6 +44,10 @@ class TestHardware(DriverContract):
     def world(self) -> Iterator[World]:
         yield from hardware_world()
 
+    @pytest.fixture
+    def trial(self) -> Trial:
+        return run_trial
+
 
 @pytest.mark.gpu2
 @pytest.mark.skipif(device_count() < 2, reason=missing(2))
@@ -43,6 +55,10 @@ class TestHardwarePeers(PeerContract):
     @pytest.fixture
     def world(self) -> Iterator[World]:
         yield from hardware_world()
+
+    @pytest.fixture
+    def trial(self) -> Trial:
+        return run_trial
 
 
 @pytest.mark.gpu

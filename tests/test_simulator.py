@@ -22,9 +22,12 @@ from mempool_cli.driver.port import (
     PoolProperties,
     device_location,
 )
-from mempool_cli.driver.sim.machine import Machine, Process, SimulatedCrash
+from mempool_cli.driver.sim.calls import SimulatedCrash
+from mempool_cli.driver.sim.machine import Machine, Process
 from mempool_cli.driver.sim.profile import Failure, Profile, parse_spec, profile_names
 from mempool_cli.errors import DriverError, MempoolError
+
+from data_path import own_stream
 
 GIB = 1 << 30
 NODE_0 = Location(LocationType.HOST_NUMA, 0)
@@ -307,15 +310,15 @@ def test_a_handle_waits_for_the_last_allocation() -> None:
     driver = process()
     loop(driver, HOST_LOCATION, 3)
     pool = driver.mem_pool_create(PoolProperties(HOST_LOCATION, GIB))
-    first, second = (driver.mem_alloc_from_pool_async(pool, 1024) for _ in range(2))
+    first, second = (driver.mem_alloc_from_pool_async(1024, pool, own_stream(driver)) for _ in range(2))
     driver.mem_pool_destroy(pool)
     other = driver.mem_pool_create(PoolProperties(HOST_LOCATION, GIB))
     assert other != pool
-    driver.mem_free_async(first)
+    driver.mem_free_async(first, own_stream(driver))
     assert driver.mem_pool_create(PoolProperties(HOST_LOCATION, GIB)) != pool
-    driver.mem_free_async(second)
+    driver.mem_free_async(second, own_stream(driver))
     assert driver.mem_pool_create(PoolProperties(HOST_LOCATION, GIB)) == pool
-    assert answer(lambda: driver.mem_free_async(second)) == "INVALID_VALUE"
+    assert answer(lambda: driver.mem_free_async(second, own_stream(driver))) == "INVALID_VALUE"
 
 
 @pytest.mark.parametrize(
@@ -376,15 +379,15 @@ def test_a_grant_without_p2p_fails_at_the_next_allocation() -> None:
     pool = driver.mem_pool_create(PoolProperties(DEVICE_0))
     grant(driver, pool, 1)
     assert driver.mem_pool_get_access(pool, device_location(1)) == AccessFlags.READWRITE
-    assert answer(lambda: driver.mem_alloc_from_pool_async(pool, 1024)) == "INVALID_DEVICE"
+    assert answer(lambda: driver.mem_alloc_from_pool_async(1024, pool, own_stream(driver))) == "INVALID_DEVICE"
     driver.mem_pool_set_access(pool, [AccessEntry(device_location(1), AccessFlags.NONE)])
-    assert driver.mem_alloc_from_pool_async(pool, 1024)
+    assert driver.mem_alloc_from_pool_async(1024, pool, own_stream(driver))
 
 
 def test_a_pool_that_was_allocated_from_refuses_it_at_once() -> None:
     driver = process("no-p2p-2")
     pool = driver.mem_pool_create(PoolProperties(DEVICE_0))
-    driver.mem_free_async(driver.mem_alloc_from_pool_async(pool, 1024))
+    driver.mem_free_async(driver.mem_alloc_from_pool_async(1024, pool, own_stream(driver)), own_stream(driver))
     assert answer(lambda: grant(driver, pool, 1)) == "INVALID_DEVICE"
     assert driver.mem_pool_get_access(pool, device_location(1)) == AccessFlags.NONE
     grant(driver, pool, 0)
@@ -397,7 +400,7 @@ def test_direction_counts() -> None:
     for owner, accessor, code in ((0, 1, "SUCCESS"), (1, 0, "INVALID_DEVICE")):
         pool = driver.mem_pool_create(PoolProperties(device_location(owner)))
         grant(driver, pool, accessor)
-        assert answer(lambda pool=pool: driver.mem_alloc_from_pool_async(pool, 1024)) == code  # type: ignore[misc]
+        assert answer(lambda pool=pool: driver.mem_alloc_from_pool_async(1024, pool, own_stream(driver))) == code  # type: ignore[misc]
 
 
 # --- scripted failures ---
@@ -443,7 +446,7 @@ def test_every_call_counts_once(tmp_path: Path) -> None:
         "cuMemPoolTrimTo": lambda driver, pool: driver.mem_pool_trim_to(pool, 0),
         "cuMemPoolSetAccess": lambda driver, pool: grant(driver, pool, 1, 2),
         "cuMemPoolGetAccess": lambda driver, pool: driver.mem_pool_get_access(pool, HOST_LOCATION),
-        "cuMemAllocFromPoolAsync": lambda driver, pool: driver.mem_alloc_from_pool_async(pool, 1),
+        "cuMemAllocFromPoolAsync": lambda driver, pool: driver.mem_alloc_from_pool_async(1, pool, own_stream(driver)),
     }
     for name, call in calls.items():
         driver = scripted(tmp_path, f'call = "{name}"\ncode = 999\nafter = 2\ntimes = 1')
@@ -496,6 +499,7 @@ def test_the_guard_stops_dead_and_invented_handles() -> None:
             lambda handle: driver.mem_pool_trim_to(handle, 0),
             lambda handle: driver.mem_pool_destroy(handle),
             lambda handle: driver.device_set_mem_pool(0, handle),
+            lambda handle: driver.mem_alloc_from_pool_async(1024, handle, 0),
         ):
             with pytest.raises(HandleMisuseError):
                 call(handle)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from mempool_cli.driver import kernels
 from mempool_cli.driver.guard import GuardedDriver
 from mempool_cli.driver.port import (
     HOST_LOCATION,
@@ -16,7 +17,9 @@ from mempool_cli.driver.port import (
     Driver,
     Location,
     LocationType,
+    PointerAttribute,
     PoolProperties,
+    StreamFlags,
     device_location,
     driver_call,
 )
@@ -110,6 +113,56 @@ def test_calls_on_a_pool(driver: TracedDriver, lines: list[str]) -> None:
     ]
 
 
+def test_calls_of_programs(driver: TracedDriver, lines: list[str]) -> None:
+    pool = driver.mem_pool_create(PoolProperties(device_location(0)))
+    lines.clear()
+    context = driver.device_primary_ctx_retain(0)
+    driver.ctx_set_current(context)
+    stream = driver.stream_create(StreamFlags.NON_BLOCKING)
+    pointer = driver.mem_alloc_from_pool_async(4096, pool, stream)
+    driver.memcpy_htod(pointer, bytes(16))
+    driver.memcpy_htod(pointer, bytes(17))
+    driver.memset_d8_async(pointer, 0xFF, 16, stream)
+    driver.memcpy_async(pointer + 16, pointer, 16, stream)
+    driver.memcpy_dtoh(pointer, 4)
+    driver.pointer_get_attribute(PointerAttribute.ACCESS_FLAGS, pointer)
+    module = driver.module_load_data(kernels.IMAGE)
+    function = driver.module_get_function(module, kernels.WRITE)
+    driver.launch_kernel(function, (1, 1, 1), (1, 1, 1), stream, kernels.write_parameters(pointer, 1))
+    driver.stream_synchronize(stream)
+    driver.stream_begin_capture(stream, CaptureMode.RELAXED)
+    driver.stream_is_capturing(stream)
+    driver.graph_destroy(driver.stream_end_capture(stream))
+    driver.mem_free_async(pointer, stream)
+    driver.ctx_synchronize()
+    driver.stream_destroy(stream)
+    driver.device_primary_ctx_release(0)
+    assert [re.sub(r" <\d+ us>$", "", line) for line in lines] == [
+        "cuDevicePrimaryCtxRetain(0) = 0x600000000000",
+        "cuCtxSetCurrent(0x600000000000) = CUDA_SUCCESS",
+        "cuStreamCreate(NON_BLOCKING) = 0x610000000000",
+        "cuMemAllocFromPoolAsync(4096, 0x550000000000, 0x610000000000) = 0x7f0000000000",
+        "cuMemcpyHtoD(0x7f0000000000, 00000000000000000000000000000000) = CUDA_SUCCESS",
+        "cuMemcpyHtoD(0x7f0000000000, 17 bytes) = CUDA_SUCCESS",
+        "cuMemsetD8Async(0x7f0000000000, 255, 16, 0x610000000000) = CUDA_SUCCESS",
+        "cuMemcpyAsync(0x7f0000000010, 0x7f0000000000, 16, 0x610000000000) = CUDA_SUCCESS",
+        "cuMemcpyDtoH(0x7f0000000000, 4) = ffffffff",
+        "cuPointerGetAttribute(ACCESS_FLAGS, 0x7f0000000000) = 3",
+        f"cuModuleLoadData({len(kernels.IMAGE)} bytes) = 0x630000000000",
+        "cuModuleGetFunction(0x630000000000, 'mempool_write') = 0x630000000100",
+        "cuLaunchKernel(0x630000000100, [1, 1, 1], [1, 1, 1], 0x610000000000, 00000000007f000001000000) = CUDA_SUCCESS",
+        "cuStreamSynchronize(0x610000000000) = CUDA_SUCCESS",
+        "cuStreamBeginCapture(0x610000000000, RELAXED) = CUDA_SUCCESS",
+        "cuStreamIsCapturing(0x610000000000) = 1",
+        "cuStreamEndCapture(0x610000000000) = 0x620000000000",
+        "cuGraphDestroy(0x620000000000) = CUDA_SUCCESS",
+        "cuMemFreeAsync(0x7f0000000000, 0x610000000000) = CUDA_SUCCESS",
+        "cuCtxSynchronize() = CUDA_SUCCESS",
+        "cuStreamDestroy(0x610000000000) = CUDA_SUCCESS",
+        "cuDevicePrimaryCtxRelease(0) = CUDA_SUCCESS",
+    ]
+
+
 def test_a_call_that_fails_is_a_line_too_and_fails_as_before(driver: TracedDriver, lines: list[str]) -> None:
     pool = driver.device_get_default_mem_pool(0)
     lines.clear()
@@ -140,8 +193,9 @@ def test_flags_that_nobody_knows_keep_their_number(lines: list[str]) -> None:
 
 def test_every_call_of_the_port_is_traced_under_its_driver_name(lines: list[str]) -> None:
     names = [driver_call(method) for method in vars(Driver) if not method.startswith("_")]
-    assert len(names) == 21
-    assert {"cuInit", "cuDeviceGetPCIBusId", "cuDeviceGetP2PAttribute", "cuMemPoolSetAccess"} <= set(names)
+    assert len(names) == 42
+    assert {"cuInit", "cuDeviceGetUuid", "cuDeviceGetPCIBusId", "cuDeviceGetP2PAttribute"} <= set(names)
+    assert {"cuMemPoolSetAccess", "cuMemcpyHtoD", "cuMemcpyDtoH", "cuMemsetD8Async"} <= set(names)
     assert all(re.fullmatch(r"cu[A-Z]\w+", name) for name in names)
 
 

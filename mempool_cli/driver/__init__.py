@@ -49,10 +49,16 @@ class DriverSource:
 
             return cast(Driver, CudaDriver())
         from mempool_cli.driver.guard import GuardedDriver
+
+        return cast(Driver, GuardedDriver(self.open_unguarded()))
+
+    def open_unguarded(self) -> Driver:
+        """As `open`, without the guard: for a trial that uses dead handles on purpose, in a process of its own."""
+        if self._profile is None:
+            return self.open()
         from mempool_cli.driver.sim.machine import Machine
 
-        process = Machine(self._profile).process(os.environ.get(_VISIBLE))
-        return cast(Driver, GuardedDriver(process))
+        return cast(Driver, Machine(self._profile).process(os.environ.get(_VISIBLE)))
 
     def encode(self) -> bytes:
         """One line of JSON from which `decode` makes the same source, wherever the files are then."""

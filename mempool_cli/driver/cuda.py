@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from mempool_cli.driver.identity import loaded_libcuda, too_old
-from mempool_cli.driver.port import AccessEntry, Location, PoolAttribute, PoolProperties
+from mempool_cli.driver.port import AccessEntry, Dimensions, Location, PoolAttribute, PoolProperties
 from mempool_cli.errors import DriverError, MempoolError
 
 _NAME_BYTES = 1024
@@ -27,6 +27,9 @@ _PROPERTIES = struct.Struct("=iiiiQQ")  # CUmemPoolProps: allocType, handleTypes
 
 # cuuint64_t, where the others are int; 13 is the maximal pool size, which no release could set so far.
 _WIDE_ATTRIBUTES = frozenset({*range(PoolAttribute.RELEASE_THRESHOLD, PoolAttribute.USED_MEM_HIGH + 1), 13})
+
+# What `extra` of cuLaunchKernel lists: CU_LAUNCH_PARAM_END, _BUFFER_POINTER, _BUFFER_SIZE.
+_END, _BUFFER, _BUFFER_SIZE = 0, 1, 2
 
 _NOT_A_MEMBER = re.compile(r"(-?\d+) is not a valid (\w+)")
 _NOT_FOUND = re.compile(r'[Ff]unction "?(cu\w+)"? (?:is )?not found')
@@ -156,6 +159,81 @@ class CudaDriver:
         if code:
             raise DriverError("cuMemPoolGetAccess", code.name, int(code))
         return int(flags)
+
+    # --- contexts and streams ---
+
+    def device_primary_ctx_retain(self, device: int) -> int:
+        return int(self._call("cuDevicePrimaryCtxRetain", device))
+
+    def device_primary_ctx_release(self, device: int) -> None:
+        self._call("cuDevicePrimaryCtxRelease", device)
+
+    def ctx_set_current(self, context: int) -> None:
+        self._call("cuCtxSetCurrent", context)
+
+    def ctx_synchronize(self) -> None:
+        self._call("cuCtxSynchronize")
+
+    def stream_create(self, flags: int) -> int:
+        return int(self._call("cuStreamCreate", flags))
+
+    def stream_destroy(self, stream: int) -> None:
+        self._call("cuStreamDestroy", stream)
+
+    def stream_synchronize(self, stream: int) -> None:
+        self._call("cuStreamSynchronize", stream)
+
+    def stream_begin_capture(self, stream: int, mode: int) -> None:
+        self._call("cuStreamBeginCapture", stream, _Number(mode))
+
+    def stream_end_capture(self, stream: int) -> int:
+        return int(self._call("cuStreamEndCapture", stream))
+
+    def stream_is_capturing(self, stream: int) -> int:
+        return int(self._call("cuStreamIsCapturing", stream))
+
+    def graph_destroy(self, graph: int) -> None:
+        self._call("cuGraphDestroy", graph)
+
+    # --- memory ---
+
+    def mem_alloc_from_pool_async(self, size: int, pool: int, stream: int) -> int:
+        return int(self._call("cuMemAllocFromPoolAsync", size, pool, stream))
+
+    def mem_free_async(self, pointer: int, stream: int) -> None:
+        self._call("cuMemFreeAsync", pointer, stream)
+
+    def memcpy_async(self, destination: int, source: int, size: int, stream: int) -> None:
+        self._call("cuMemcpyAsync", destination, source, size, stream)
+
+    def memcpy_htod(self, pointer: int, data: bytes) -> None:
+        self._call("cuMemcpyHtoD", pointer, data, len(data))
+
+    def memcpy_dtoh(self, pointer: int, size: int) -> bytes:
+        data = bytearray(size)
+        self._call("cuMemcpyDtoH", data, pointer, size)
+        return bytes(data)
+
+    def memset_d8_async(self, pointer: int, value: int, size: int, stream: int) -> None:
+        self._call("cuMemsetD8Async", pointer, value, size, stream)
+
+    def pointer_get_attribute(self, attribute: int, pointer: int) -> int:
+        return int(self._call("cuPointerGetAttribute", _Number(attribute), pointer))
+
+    # --- kernels ---
+
+    def module_load_data(self, image: bytes) -> int:
+        return int(self._call("cuModuleLoadData", image))
+
+    def module_get_function(self, module: int, name: str) -> int:
+        return int(self._call("cuModuleGetFunction", module, name.encode()))
+
+    def launch_kernel(self, function: int, grid: Dimensions, block: Dimensions, stream: int, parameters: bytes) -> None:
+        buffer = ctypes.create_string_buffer(parameters, len(parameters))
+        size = ctypes.c_size_t(len(parameters))
+        pairs = (_BUFFER, ctypes.addressof(buffer), _BUFFER_SIZE, ctypes.addressof(size), _END)
+        extra = (ctypes.c_void_p * len(pairs))(*pairs)
+        self._call("cuLaunchKernel", function, *grid, *block, 0, stream, 0, ctypes.addressof(extra))
 
 
 def _answer(call: str, function: Callable[..., Any], *arguments: Any) -> Any:

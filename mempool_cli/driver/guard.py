@@ -64,3 +64,6 @@ class GuardedDriver:
 
     def mem_pool_get_access(self, pool: int, location: Location) -> int:
         return self._driver.mem_pool_get_access(self._alive(pool), location)
+
+    def mem_alloc_from_pool_async(self, size: int, pool: int, stream: int) -> int:
+        return self._driver.mem_alloc_from_pool_async(size, self._alive(pool), stream)

@@ -118,12 +118,37 @@ class CaptureMode(IntEnum):
     RELAXED = 2
 
 
+class StreamFlags(IntEnum):
+    """CUstream_flags."""
+
+    DEFAULT = 0
+    NON_BLOCKING = 1
+
+
+class CaptureStatus(IntEnum):
+    """CUstreamCaptureStatus."""
+
+    NONE = 0
+    ACTIVE = 1
+    INVALIDATED = 2
+
+
+class PointerAttribute(IntEnum):
+    """CUpointer_attribute: the one about access."""
+
+    ACCESS_FLAGS = 16
+
+
+Dimensions = tuple[int, int, int]
+
+
 class Driver(Protocol):
     """A CUDA driver. Each method is exactly one driver call, named by `driver_call(method name)`.
 
     Every method raises DriverError when the call answers anything but SUCCESS. Nothing here decides,
     retries, defaults or caches. `device` arguments are CUdevice values, which CUDA keeps equal to
-    ordinals; `pool` values are CUmemoryPool handles and mean nothing in another process.
+    ordinals; `pool` values are CUmemoryPool handles, `pointer` values CUdeviceptr. These, and handles of contexts,
+    streams, graphs, modules and functions, mean nothing in another process; 0 is NULL.
     """
 
     def init(self) -> None: ...
@@ -175,8 +200,61 @@ class Driver(Protocol):
     def thread_exchange_stream_capture_mode(self, mode: int) -> int:
         """Sets the calling thread's mode and returns the one it had."""
 
+    # --- contexts and streams ---
 
-_SPELLED = {"uuid": "Uuid", "pci": "PCI", "p2p": "P2P"}
+    def device_primary_ctx_retain(self, device: int) -> int: ...
+
+    def device_primary_ctx_release(self, device: int) -> None: ...
+
+    def ctx_set_current(self, context: int) -> None:
+        """Makes it the calling thread's."""
+
+    def ctx_synchronize(self) -> None: ...
+
+    def stream_create(self, flags: int) -> int: ...
+
+    def stream_destroy(self, stream: int) -> None: ...
+
+    def stream_synchronize(self, stream: int) -> None: ...
+
+    def stream_begin_capture(self, stream: int, mode: int) -> None: ...
+
+    def stream_end_capture(self, stream: int) -> int:
+        """The captured graph."""
+
+    def stream_is_capturing(self, stream: int) -> int:
+        """A CaptureStatus."""
+
+    def graph_destroy(self, graph: int) -> None: ...
+
+    # --- memory ---
+
+    def mem_alloc_from_pool_async(self, size: int, pool: int, stream: int) -> int: ...
+
+    def mem_free_async(self, pointer: int, stream: int) -> None: ...
+
+    def memcpy_async(self, destination: int, source: int, size: int, stream: int) -> None: ...
+
+    def memcpy_htod(self, pointer: int, data: bytes) -> None: ...
+
+    def memcpy_dtoh(self, pointer: int, size: int) -> bytes: ...
+
+    def memset_d8_async(self, pointer: int, value: int, size: int, stream: int) -> None: ...
+
+    def pointer_get_attribute(self, attribute: int, pointer: int) -> int: ...
+
+    # --- kernels ---
+
+    def module_load_data(self, image: bytes) -> int:
+        """`image` is PTX text that ends with NUL, or a cubin."""
+
+    def module_get_function(self, module: int, name: str) -> int: ...
+
+    def launch_kernel(self, function: int, grid: Dimensions, block: Dimensions, stream: int, parameters: bytes) -> None:
+        """`parameters` as they lie in the kernel's parameter space; no dynamic shared memory."""
+
+
+_SPELLED = {"pci": "PCI", "p2p": "P2P", "htod": "HtoD", "dtoh": "DtoH"}
 
 
 def driver_call(method: str) -> str:

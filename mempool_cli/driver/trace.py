@@ -13,15 +13,50 @@ from mempool_cli.errors import DriverError
 if TYPE_CHECKING:
     from mempool_cli.driver.port import Driver
 
-_POOL_RESULTS = frozenset({"device_get_default_mem_pool", "device_get_mem_pool", "mem_pool_create"})
+# Results, and positions of arguments, that are handles or pointers.
+_HANDLE_RESULTS = frozenset(
+    {
+        "device_get_default_mem_pool",
+        "device_get_mem_pool",
+        "mem_pool_create",
+        "device_primary_ctx_retain",
+        "stream_create",
+        "stream_end_capture",
+        "mem_alloc_from_pool_async",
+        "module_load_data",
+        "module_get_function",
+    }
+)
+_HANDLES = {
+    "device_set_mem_pool": (1,),
+    "mem_pool_create": (),
+    "ctx_set_current": (0,),
+    "graph_destroy": (0,),
+    "mem_alloc_from_pool_async": (1, 2),
+    "mem_free_async": (0, 1),
+    "memcpy_async": (0, 1, 3),
+    "memcpy_htod": (0,),
+    "memcpy_dtoh": (0,),
+    "memset_d8_async": (0, 3),
+    "pointer_get_attribute": (1,),
+    "module_get_function": (0,),
+    "launch_kernel": (0, 3),
+}
+_SPELLED_BYTES = 16
 
 
 class TracedDriver:
-    """A driver that hands one line a call to `report`: `cuMemPoolGetAccess(0x5500, device 1) = READWRITE <2 us>`."""
+    """A driver that hands one line a call to `report`: `cuMemPoolGetAccess(0x5500, device 1) = READWRITE <2 us>`.
 
-    def __init__(self, driver: Driver, report: Callable[[str], None]) -> None:
+    `announce` gets the same without the answer before the call is made, from which it may never return.
+    """
+
+    def __init__(
+        self, driver: Driver, report: Callable[[str], None], announce: Callable[[str], None] | None = None
+    ) -> None:
         self._driver = driver
         self._report = report
+        self._announce = announce
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._driver, name)
@@ -30,6 +65,8 @@ class TracedDriver:
 
         def traced(*arguments: Any) -> Any:
             spelled = f"{driver_call(name)}({_arguments(name, arguments)})"
+            if self._announce:
+                self._announce(spelled)
             begin = time.perf_counter()
             try:
                 result = method(*arguments)
@@ -48,16 +85,16 @@ def _since(begin: float) -> str:
 
 def _arguments(name: str, arguments: tuple[Any, ...]) -> str:
     spelled = [_value(argument) for argument in arguments]
-    pool_at = {"mem_pool_create": None, "device_set_mem_pool": 1}.get(name, 0 if name.startswith("mem_pool") else None)
-    if pool_at is not None:
-        spelled[pool_at] = hex(arguments[pool_at])
+    first = (0,) if name.startswith(("mem_pool_", "stream_")) and name != "stream_create" else ()
+    for position in _HANDLES.get(name, first):
+        spelled[position] = hex(arguments[position])
     return ", ".join(spelled)
 
 
 def _result(name: str, result: Any) -> str:
     if result is None:
         return "CUDA_SUCCESS"
-    if name in _POOL_RESULTS:
+    if name in _HANDLE_RESULTS:
         return hex(result)
     if name == "mem_pool_get_access":
         return _flags(result)
@@ -74,7 +111,7 @@ def _value(value: Any) -> str:
     if isinstance(value, IntEnum):
         return value.name
     if isinstance(value, bytes):
-        return value.hex()
+        return value.hex() if len(value) <= _SPELLED_BYTES else f"{len(value)} bytes"
     if isinstance(value, list | tuple):
         return f"[{', '.join(_value(item) for item in value)}]"
     return str(int(value)) if isinstance(value, int) else repr(value)

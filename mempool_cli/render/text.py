@@ -10,17 +10,19 @@ from mempool_cli.model import (
     AccessMatrix,
     Answer,
     AnyResult,
+    BugList,
     CurrentPool,
     DeviceList,
     PoolCreated,
     PoolDetail,
     PoolList,
     PoolsDestroyed,
+    ReproReport,
     SessionList,
     SessionStatus,
     SessionStopped,
 )
-from mempool_cli.render import changes, sessions, tables
+from mempool_cli.render import changes, reproductions, sessions, tables
 from mempool_cli.render.layout import line
 from mempool_cli.render.matrix import matrix
 from mempool_cli.render.scope import scope, simulated
@@ -91,3 +93,7 @@ def body(result: AnyResult, *, as_matrix: bool, width: int | None) -> list[Text]
             return sessions.status(result)
         case SessionStopped():
             return sessions.stopped(result)
+        case ReproReport():
+            return reproductions.report(result, width)
+        case BugList():
+            return reproductions.bugs(result, width)

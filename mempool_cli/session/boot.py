@@ -10,11 +10,10 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack, suppress
-from pathlib import Path
 
-import mempool_cli
 from mempool_cli.driver import DriverSource
 from mempool_cli.errors import MempoolError
+from mempool_cli.interpreters import import_path
 from mempool_cli.session import journal, protocol
 from mempool_cli.session.directory import Place
 from mempool_cli.session.lock import Lock
@@ -102,7 +101,16 @@ def _spawn(place: Place, plan: Plan) -> int:
         os.lseek(plan_fd, 0, os.SEEK_SET)
         kept = [fd for fd in (plan_fd, plan.lock, plan.ready, plan.lifeline) if fd is not None]
         process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _PROGRAM, str(plan_fd), json.dumps(_import_path()), "session", place.name],
+            [
+                sys.executable,
+                "-P",
+                "-c",
+                _PROGRAM,
+                str(plan_fd),
+                json.dumps(import_path(sys.path)),
+                "session",
+                place.name,
+            ],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -119,21 +127,6 @@ def _spawn(place: Place, plan: Plan) -> int:
 def _environment() -> dict[str, str]:
     """As here, but without what `mempool exec` asks of the interpreters of a program: a session is no part of it."""
     return {name: value for name, value in os.environ.items() if not name.startswith(_AGENT)}
-
-
-def _import_path() -> list[str]:
-    """Where the session imports from: where this process does, but not the current directory.
-
-    Except for the package itself, wherever that is.
-    """
-    package = str(Path(mempool_cli.__file__).parent.parent.absolute())
-    try:
-        here = str(Path.cwd())
-    except FileNotFoundError:
-        here = ""
-    paths = [str(Path(here, entry)) for entry in sys.path if entry]
-    kept = [path for path in paths if path != here or path == package]
-    return kept if package in kept else [*kept, package]
 
 
 def _wait(place: Place, ready: int) -> HostState:

@@ -153,7 +153,11 @@ def test_an_argument_that_is_no_utf_8(mempool_process: MempoolProcess) -> None:
         ("1025", "--sim 1025: a simulated machine has at most 1024 devices", None),
         ("4,x", "--sim 4,x: 'x' is not fault=NAME", SPECS),
         ("4,", "--sim 4,: '' is not fault=NAME", SPECS),
-        ("4,fault=x", "--sim 4,fault=x: there is no fault 'x'", "faults: recycled-handle"),
+        (
+            "4,fault=x",
+            "--sim 4,fault=x: there is no fault 'x'",
+            "faults: fresh-handles, honest-pointer-flags, host-pool-revoke, recycled-handle",
+        ),
         ("[b]", "--sim [b]: there is no profile '[b]'", SPECS),
         ("\x1b[2J", r"--sim \x1b[2J: there is no profile '\x1b[2J'", SPECS),
     ],
@@ -241,7 +245,7 @@ def test_a_call_that_the_simulator_does_not_know(mempool: Mempool, tmp_path: Pat
         2,
         f"error: {spec}: failure.call: {call!r} is no call of the simulator [input-file]",
     )
-    assert hint.startswith("  try: use one of cuDeviceCanAccessPeer, ")
+    assert hint.startswith("  try: use one of cuCtxSetCurrent, ")
     assert "cuMemPoolSetAccess, " in hint
 
 

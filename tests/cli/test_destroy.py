@@ -14,6 +14,7 @@ from mempool_cli.requests import Create, Destroy, List, SetCurrent
 
 from .conftest import Mempool
 from .machines import AFFECTED, ask, calls, failure, label, machine, process, runner, show
+from data_path import own_stream
 
 
 def test_access_is_cleared_first_in_one_call_without_the_owner(mempool: Mempool) -> None:
@@ -102,7 +103,8 @@ def test_a_pool_with_live_allocations_says_how_many_bytes_stay(capsys: pytest.Ca
     ask(asked, Create(location="0", name="a", to=("1",)))
     ask(asked, SetCurrent(pool="a"))
     handle = program.device_get_mem_pool(0)
-    pointer = program.mem_alloc_from_pool_async(handle, 4 << 20)
+    stream = own_stream(program)
+    pointer = program.mem_alloc_from_pool_async(4 << 20, handle, stream)
     assert show(ask(asked, List())) == 0
     assert "a          current,created  0   4 MiB  32 MiB    0 B        driver default\n" in capsys.readouterr().out
     assert show(ask(asked, Destroy(pools=("a",)))) == 0
@@ -112,7 +114,7 @@ def test_a_pool_with_live_allocations_says_how_many_bytes_stay(capsys: pytest.Ca
         "warning: pool a was destroyed with 4194304 bytes allocated; they go when they are freed [memory-outstanding]\n"
         "warning: pool a was the current pool of device 0; its default pool is again [current-pool-reset]\n"
     )
-    program.mem_free_async(pointer)
+    program.mem_free_async(pointer, stream)
 
 
 # --- every path out ---

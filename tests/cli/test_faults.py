@@ -30,6 +30,7 @@ from .machines import (
     runner,
     show,
 )
+from data_path import own_stream
 
 REFUSED = "  driver: cuMemPoolSetAccess = CUDA_ERROR_UNKNOWN (999)\n"
 
@@ -84,7 +85,7 @@ def test_the_entries_that_explain_a_refusal_are_named(capsys: pytest.CaptureFixt
     asked = runner(program)
     ask(asked, Create(location="0", name="a"))
     ask(asked, SetCurrent(pool="a"))
-    program.mem_alloc_from_pool_async(program.device_get_mem_pool(0), 1024)
+    program.mem_alloc_from_pool_async(1024, program.device_get_mem_pool(0), own_stream(program))
     assert show(ask(asked, Grant(pool="a", to=("all",), force=True))) == 4
     assert capsys.readouterr() == (
         label("4") + "pool a: nothing changed (1 cuMemPoolSetAccess call)\n"

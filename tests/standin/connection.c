@@ -78,6 +78,13 @@ static bool receive_line(char *line, size_t size)
     return false;
 }
 
+static void write_hexadecimal(FILE *out, Data data)
+{
+    fputs(" x", out);
+    for (size_t i = 0; i < data.size; i++)
+        fprintf(out, "%02x", ((const unsigned char *)data.bytes)[i]);
+}
+
 static bool greet(void)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -86,9 +93,9 @@ static bool greet(void)
     FILE *out = open_memstream(&line, &size);
     if (out == NULL)
         return false;
-    fputs(visible ? "hello x" : "hello", out);
-    for (const char *c = visible; c && *c; c++)
-        fprintf(out, "%02x", (unsigned char)*c);
+    fputs("hello", out);
+    if (visible)
+        write_hexadecimal(out, (Data){visible, strlen(visible)});
     fputc('\n', out);
     bool sent = fclose(out) == 0 && send_all(line, size);
     free(line);
@@ -138,7 +145,8 @@ static void take_device_files(void)
     }
 }
 
-static bool exchange(char *reply, const char *call, const int64_t *arguments, size_t count)
+static bool exchange(char *reply, size_t capacity, const Data *data, const char *call, const int64_t *arguments,
+                     size_t count)
 {
     char *line = NULL;
     size_t size = 0;
@@ -148,20 +156,23 @@ static bool exchange(char *reply, const char *call, const int64_t *arguments, si
     fputs(call, out);
     for (size_t i = 0; i < count; i++)
         fprintf(out, " %lld", (long long)arguments[i]);
+    if (data)
+        write_hexadecimal(out, *data);
     fputc('\n', out);
-    bool done = fclose(out) == 0 && send_all(line, size) && receive_line(reply, REPLY_BYTES);
+    bool done = fclose(out) == 0 && send_all(line, size) && receive_line(reply, capacity);
     free(line);
     return done;
 }
 
-static CUresult forward_locked(char *reply, const char *call, const int64_t *arguments, size_t count)
+static CUresult forward_locked(char *reply, size_t capacity, const Data *data, const char *call,
+                               const int64_t *arguments, size_t count)
 {
     bool init = strcmp(call, "cuInit") == 0;
     if (process.fd >= 0 && process.owner != getpid())
         disconnect(); /* inherited by fork before cuInit, which is allowed */
     if (process.fd < 0 && !connect_server())
         return init ? CUDA_ERROR_SYSTEM_NOT_READY : CUDA_ERROR_NOT_INITIALIZED;
-    if (!exchange(reply, call, arguments, count)) {
+    if (!exchange(reply, capacity, data, call, arguments, count)) {
         disconnect();
         return init ? CUDA_ERROR_SYSTEM_NOT_READY : CUDA_ERROR_UNKNOWN;
     }
@@ -175,16 +186,18 @@ static CUresult forward_locked(char *reply, const char *call, const int64_t *arg
     return code;
 }
 
-CUresult forward(char *results, const char *call, const int64_t *arguments, size_t count)
+CUresult forward(char *results, size_t capacity, const Data *data, const char *call, const int64_t *arguments,
+                 size_t count)
 {
+    results[0] = '\0';
     /* Before the lock, which another thread may have held when this process was forked. */
     if (process.initialized && process.owner != getpid())
         return CUDA_ERROR_NOT_INITIALIZED;
-    char reply[REPLY_BYTES] = "";
     pthread_mutex_lock(&process.lock);
-    CUresult code = forward_locked(reply, call, arguments, count);
+    CUresult code = forward_locked(results, capacity, data, call, arguments, count);
     pthread_mutex_unlock(&process.lock);
-    strcpy(results, reply + strcspn(reply, " "));
+    const char *rest = results + strcspn(results, " ");
+    memmove(results, rest, strlen(rest) + 1);
     return code;
 }
 

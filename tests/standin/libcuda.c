@@ -22,16 +22,22 @@ static int64_t number(const void *handle)
     return (int64_t)(intptr_t)handle;
 }
 
-static CUresult ask(const char *call, const int64_t *arguments, size_t count)
+static CUresult ask_with(const Data *data, const char *call, const int64_t *arguments, size_t count)
 {
     char results[REPLY_BYTES];
-    return forward(results, call, arguments, count);
+    return forward(results, sizeof results, data, call, arguments, count);
 }
 
-static CUresult ask_numbers(uint64_t numbers[NUMBERS], const char *call, const int64_t *arguments, size_t count)
+static CUresult ask(const char *call, const int64_t *arguments, size_t count)
+{
+    return ask_with(NULL, call, arguments, count);
+}
+
+static CUresult ask_numbers(uint64_t numbers[NUMBERS], const Data *data, const char *call, const int64_t *arguments,
+                            size_t count)
 {
     char results[REPLY_BYTES];
-    CUresult code = forward(results, call, arguments, count);
+    CUresult code = forward(results, sizeof results, data, call, arguments, count);
     char *rest = results;
     for (int i = 0; i < NUMBERS; i++)
         numbers[i] = strtoull(rest, &rest, 10);
@@ -43,7 +49,7 @@ static CUresult ask_u64(uint64_t *value, const char *call, const int64_t *argume
     uint64_t numbers[NUMBERS];
     if (value == NULL)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult code = ask_numbers(numbers, call, arguments, count);
+    CUresult code = ask_numbers(numbers, NULL, call, arguments, count);
     if (code == CUDA_SUCCESS)
         *value = numbers[0];
     return code;
@@ -61,31 +67,43 @@ static CUresult ask_int(int *value, const char *call, const int64_t *arguments, 
 }
 
 /* `handle` points to a handle of any kind. */
-static CUresult ask_handle(void *handle, const char *call, const int64_t *arguments, size_t count)
+static CUresult ask_handle_with(const Data *data, void *handle, const char *call, const int64_t *arguments,
+                                size_t count)
 {
-    uint64_t wide;
+    uint64_t numbers[NUMBERS];
     if (handle == NULL)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult code = ask_u64(&wide, call, arguments, count);
-    void *value = (void *)(uintptr_t)wide;
+    CUresult code = ask_numbers(numbers, data, call, arguments, count);
+    void *value = (void *)(uintptr_t)numbers[0];
     if (code == CUDA_SUCCESS)
         memcpy(handle, &value, sizeof value);
     return code;
+}
+
+static CUresult ask_handle(void *handle, const char *call, const int64_t *arguments, size_t count)
+{
+    return ask_handle_with(NULL, handle, call, arguments, count);
+}
+
+static int digit(char c)
+{
+    return c <= '9' ? c - '0' : c - 'a' + 10;
 }
 
 /* At most `size` bytes, the rest of the buffer untouched; returns how many through `used`. */
 static CUresult ask_bytes(char *bytes, size_t size, size_t *used, const char *call, const int64_t *arguments,
                           size_t count)
 {
-    char results[REPLY_BYTES];
-    CUresult code = forward(results, call, arguments, count);
+    size_t capacity = REPLY_BYTES + 2 * size;
+    char *results = malloc(capacity);
+    if (results == NULL)
+        return CUDA_ERROR_UNKNOWN;
+    CUresult code = forward(results, capacity, NULL, call, arguments, count);
     const char *digits = results + strspn(results, " ");
     *used = 0;
-    while (code == CUDA_SUCCESS && *used < size && digits[0] && digits[1]) {
-        char pair[] = {digits[0], digits[1], '\0'};
-        bytes[(*used)++] = (char)strtol(pair, NULL, 16);
-        digits += 2;
-    }
+    for (; code == CUDA_SUCCESS && *used < size && digits[0] && digits[1]; digits += 2)
+        bytes[(*used)++] = (char)(digit(digits[0]) << 4 | digit(digits[1]));
+    free(results);
     return code;
 }
 
@@ -123,11 +141,13 @@ static const struct {
     {4, "CUDA_ERROR_DEINITIALIZED"},
     {100, "CUDA_ERROR_NO_DEVICE"},
     {101, "CUDA_ERROR_INVALID_DEVICE"},
+    {200, "CUDA_ERROR_INVALID_IMAGE"},
     {201, "CUDA_ERROR_INVALID_CONTEXT"},
     {400, "CUDA_ERROR_INVALID_HANDLE"},
     {401, "CUDA_ERROR_ILLEGAL_STATE"},
     {500, "CUDA_ERROR_NOT_FOUND"},
     {600, "CUDA_ERROR_NOT_READY"},
+    {700, "CUDA_ERROR_ILLEGAL_ADDRESS"},
     {800, "CUDA_ERROR_NOT_PERMITTED"},
     {801, "CUDA_ERROR_NOT_SUPPORTED"},
     {802, "CUDA_ERROR_SYSTEM_NOT_READY"},
@@ -301,6 +321,69 @@ CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
     return ask(SENT((int64_t)pointer, number(stream)));
 }
 
+/* --- memory --- */
+
+CUresult cuMemcpyAsync(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream)
+{
+    return ask(SENT((int64_t)destination, (int64_t)source, (int64_t)bytes, number(stream)));
+}
+
+CUresult cuMemcpyHtoD_v2(CUdeviceptr destination, const void *source, size_t bytes)
+{
+    return source ? ask_with(&(Data){source, bytes}, SENT((int64_t)destination)) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuMemcpyDtoH_v2(void *destination, CUdeviceptr source, size_t bytes)
+{
+    size_t used;
+    return destination ? ask_bytes(destination, bytes, &used, SENT((int64_t)source, (int64_t)bytes))
+                       : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuMemsetD8Async(CUdeviceptr pointer, unsigned char value, size_t bytes, CUstream stream)
+{
+    return ask(SENT((int64_t)pointer, value, (int64_t)bytes, number(stream)));
+}
+
+CUresult cuPointerGetAttribute(void *value, int attribute, CUdeviceptr pointer)
+{
+    return ask_int(value, SENT(attribute, (int64_t)pointer));
+}
+
+/* --- kernels --- */
+
+CUresult cuModuleLoadData(CUmodule *module, const void *image)
+{
+    if (image == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    return ask_handle_with(&(Data){image, strlen(image)}, module, SENT());
+}
+
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
+{
+    if (name == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    return ask_handle_with(&(Data){name, strlen(name)}, function, SENT(number(module)));
+}
+
+/* Parameters come in `extra` only: an array of pointers says nothing about their sizes. */
+CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+                        unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
+                        CUstream stream, void **parameters, void **extra)
+{
+    Data data = {NULL, 0};
+    if (parameters)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    for (; extra && extra[0] != LAUNCH_PARAM_END; extra += 2) {
+        if (extra[0] == LAUNCH_PARAM_BUFFER_POINTER)
+            data.bytes = extra[1];
+        if (extra[0] == LAUNCH_PARAM_BUFFER_SIZE)
+            data.size = *(const size_t *)extra[1];
+    }
+    return ask_with(&data, SENT(number(function), grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes,
+                                number(stream)));
+}
+
 /* --- contexts --- */
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
@@ -360,7 +443,7 @@ CUresult cuCtxSynchronize(void)
 CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
 {
     uint64_t numbers[NUMBERS];
-    CUresult code = ask_numbers(numbers, SENT());
+    CUresult code = ask_numbers(numbers, NULL, SENT());
     if (code == CUDA_SUCCESS && least)
         *least = (int)numbers[0];
     if (code == CUDA_SUCCESS && greatest)

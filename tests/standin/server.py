@@ -19,7 +19,8 @@ from typing import Any
 import msgspec
 
 from mempool_cli.driver.port import AccessEntry, Driver, Location, PoolProperties, driver_call
-from mempool_cli.driver.sim.machine import Machine, SimulatedCrash
+from mempool_cli.driver.sim.calls import SimulatedCrash
+from mempool_cli.driver.sim.machine import Machine
 from mempool_cli.driver.sim.profile import Profile
 from mempool_cli.errors import DriverError
 
@@ -58,6 +59,16 @@ def _set_attribute(program: Program, pool: int, attribute: int, value: int) -> N
     program.mem_pool_set_attribute(pool, attribute, value & _U64)
 
 
+def _get_function(program: Program, module: int, name: bytes) -> int:
+    return program.module_get_function(module, name.decode())
+
+
+def _launch(program: Program, function: int, *numbers: Any) -> None:
+    *sizes, _shared, stream, parameters = numbers
+    grid, block = sizes[:3], sizes[3:]
+    program.launch_kernel(function, (grid[0], grid[1], grid[2]), (block[0], block[1], block[2]), stream, parameters)
+
+
 _METHODS = {driver_call(name): name for cls in (Driver, Program) for name in vars(cls) if not name.startswith("_")}
 _CALLS: dict[str, Callable[..., Any]] = {
     **{call: getattr(Program, method) for call, method in _METHODS.items()},
@@ -66,8 +77,8 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "cuMemPoolSetAccess": _set_access,
     "cuMemPoolGetAccess": _get_access,
     "cuMemPoolSetAttribute": _set_attribute,
-    "cuMemAllocFromPoolAsync": Program.alloc_from_pool,
-    "cuMemFreeAsync": Program.free,
+    "cuModuleGetFunction": _get_function,
+    "cuLaunchKernel": _launch,
 }
 
 
@@ -106,7 +117,7 @@ class Connection:
             return " ".join(str(part) for part in self._answers[plain])
         program.capture.calling_thread = int(thread)
         try:
-            result = _CALLS[plain](program, *(int(argument) for argument in arguments))
+            result = _CALLS[plain](program, *map(_decode, arguments))
         except DriverError as error:
             return str(error.words.code)
         except SimulatedCrash:
@@ -118,6 +129,10 @@ def _visible(greeting: str) -> str | None:
     """CUDA_VISIBLE_DEVICES of the program, from `hello` or `hello x<hexadecimal>`."""
     _, _, digits = greeting.partition(" x")
     return bytes.fromhex(digits).decode("utf-8", "surrogateescape") if " x" in greeting else None
+
+
+def _decode(argument: str) -> int | bytes:
+    return bytes.fromhex(argument[1:]) if argument.startswith("x") else int(argument)
 
 
 def _encode(result: Any) -> str:

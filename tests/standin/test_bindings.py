@@ -19,6 +19,7 @@ from mempool_cli.driver.port import (
     HandleType,
     Location,
     P2PAttribute,
+    PointerAttribute,
     PoolAttribute,
     PoolProperties,
     device_location,
@@ -28,7 +29,8 @@ from mempool_cli.errors import DriverError
 
 from .conftest import OnMachine
 from .stand_in import StandIn
-from bindings_world import BindingsWorld
+from bindings_world import bindings_world
+from data_path import own_stream
 
 pytestmark = pytest.mark.standin
 
@@ -91,7 +93,7 @@ def test_every_property_reaches_the_driver(standin_driver: CudaDriver) -> None:
     host = driver.mem_pool_create(PoolProperties(HOST_LOCATION, handle_types=HandleType.POSIX_FILE_DESCRIPTOR))
     assert driver.mem_pool_get_access(host, HOST_LOCATION) == 3
     small = driver.mem_pool_create(PoolProperties(device_location(0), max_size=4 * MIB))
-    with closing(BindingsWorld()) as world, pytest.raises(DriverError, match="OUT_OF_MEMORY"):
+    with closing(bindings_world()) as world, pytest.raises(DriverError, match="OUT_OF_MEMORY"):
         world.allocate(small, 64 * MIB)
 
 
@@ -207,3 +209,33 @@ def test_a_driver_before_12_is_too_old(standin: StandIn) -> None:
 def test_unknown_errors_of_the_bindings_are_not_swallowed(standin_driver: CudaDriver) -> None:
     with pytest.raises(TypeError):
         standin_driver.mem_pool_trim_to("no pool", 0)  # type: ignore[arg-type]
+
+
+def test_bytes_of_any_number_and_value_reach_memory_and_come_back(standin_driver: CudaDriver) -> None:
+    driver = standin_driver
+    stream = own_stream(driver)
+    pointer = driver.mem_alloc_from_pool_async(MIB, driver.device_get_default_mem_pool(0), stream)
+    data = bytes(range(256)) * (MIB // 256)
+    driver.memcpy_htod(pointer, data)
+    assert driver.memcpy_dtoh(pointer, MIB) == data
+    driver.memcpy_htod(pointer + 1, b"\0\xff")
+    assert driver.memcpy_dtoh(pointer, 4) == b"\0\0\xff\3"
+    assert driver.memcpy_dtoh(pointer, 0) == b""
+
+
+def test_pointer_attributes_that_nobody_knows_are_invalid(standin_driver: CudaDriver) -> None:
+    driver = standin_driver
+    pointer = driver.mem_alloc_from_pool_async(MIB, driver.device_get_default_mem_pool(0), own_stream(driver))
+    for attribute in (-1, 0, 99):
+        with pytest.raises(DriverError, match=r"cuPointerGetAttribute = CUDA_ERROR_INVALID_VALUE \(1\)"):
+            driver.pointer_get_attribute(attribute, pointer)
+
+
+def test_modes_and_statuses_that_nobody_knows_keep_their_number(on_machine: OnMachine) -> None:
+    driver = on_machine("1", answers={"cuStreamIsCapturing": [0, 9], "cuPointerGetAttribute": [0, 7]})
+    driver.init()
+    stream = own_stream(driver)
+    assert driver.stream_is_capturing(stream) == 9
+    assert driver.pointer_get_attribute(PointerAttribute.ACCESS_FLAGS, 1 << 46) == 7
+    with pytest.raises(DriverError, match=r"cuStreamBeginCapture = CUDA_ERROR_INVALID_VALUE \(1\)"):
+        driver.stream_begin_capture(stream, 9)

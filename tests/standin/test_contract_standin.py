@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from .conftest import OnMachine
-from bindings_world import BindingsWorld
+from bindings_world import bindings_world
 from contract import DriverContract, PeerContract, World
 
 pytestmark = pytest.mark.standin
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.standin
 
 def world_on(on_machine: OnMachine, spec: str) -> Iterator[World]:
     on_machine(spec)
-    world = BindingsWorld()
+    world = bindings_world()
     yield world
     world.close()
 

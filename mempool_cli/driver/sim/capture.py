@@ -31,18 +31,18 @@ class CaptureState:
         self._captures: dict[int, Capture] = {}
 
     @property
-    def _thread(self) -> int:
+    def thread(self) -> int:
         return threading.get_ident() if self.calling_thread is None else self.calling_thread
 
     def exchange_mode(self, mode: int) -> int:
         """Sets the calling thread's mode and returns its previous one."""
-        previous = self._modes.get(self._thread, CaptureMode.GLOBAL)
-        self._modes[self._thread] = mode
+        previous = self._modes.get(self.thread, CaptureMode.GLOBAL)
+        self._modes[self.thread] = mode
         return previous
 
     def begin(self, stream: int, mode: int) -> None:
         """The calling thread begins to capture `stream`."""
-        self._captures[stream] = Capture(self._thread, mode)
+        self._captures[stream] = Capture(self.thread, mode)
 
     def end(self, stream: int) -> bool:
         """Ends the capture of `stream` and tells whether it survived. KeyError when there is none."""
@@ -62,9 +62,9 @@ class CaptureState:
         return bool(hit)
 
     def _concerns(self, capture: Capture) -> bool:
-        mode = self._modes.get(self._thread, CaptureMode.GLOBAL)
+        mode = self._modes.get(self.thread, CaptureMode.GLOBAL)
         if mode == CaptureMode.RELAXED or capture.mode == CaptureMode.RELAXED:
             return False
-        if capture.thread == self._thread:
+        if capture.thread == self.thread:
             return True
         return mode == CaptureMode.GLOBAL and capture.mode == CaptureMode.GLOBAL

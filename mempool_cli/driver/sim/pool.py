@@ -31,6 +31,7 @@ class SimPool:
     handle: int
     properties: PoolProperties
     is_default: bool = False
+    faults: frozenset[str] = frozenset()
     access: dict[int, int] = field(default_factory=dict)
     allocations: dict[int, int] = field(default_factory=dict)
     ever_allocated: bool = False
@@ -39,7 +40,7 @@ class SimPool:
     host_access: int = AccessFlags.NONE
 
     def __post_init__(self) -> None:
-        if self.properties.location.type in _HOST_TYPES:
+        if self.on_host:
             self.host_access = AccessFlags.READWRITE
         reuse = (
             PoolAttribute.REUSE_FOLLOW_EVENT_DEPENDENCIES,
@@ -47,6 +48,11 @@ class SimPool:
             PoolAttribute.REUSE_ALLOW_INTERNAL_DEPENDENCIES,
         )
         self.attributes = {attribute: int(attribute in reuse) for attribute in PoolAttribute}
+
+    @property
+    def on_host(self) -> bool:
+        """Whether its memory is the host's, on whichever node."""
+        return self.properties.location.type in _HOST_TYPES
 
     @property
     def managed(self) -> bool:
@@ -71,7 +77,10 @@ class SimPool:
                 code = check(entry, devices, reaches)
                 if code != Code.CUDA_SUCCESS:
                     return code
+        stuck = self.on_host and "host-pool-revoke" in self.faults
         for location, flags in entries:
+            if stuck and flags == AccessFlags.NONE:
+                continue
             if location.type == LocationType.DEVICE and location.id != self.owner:
                 self.access[location.id] = flags
             elif location.type in _HOST_TYPES and self.managed:
@@ -113,6 +122,10 @@ class SimPool:
             return Code.CUDA_SUCCESS, AccessFlags.READWRITE
         return Code.CUDA_SUCCESS, self.access.get(location.id, AccessFlags.NONE)
 
+    def lets(self, device: int) -> bool:
+        """Whether a kernel on that device may touch the memory."""
+        return device == self.owner or self.access.get(device) == AccessFlags.READWRITE
+
     def allocate(self, pointer: int, size: int, capacity: int, reaches: Reaches) -> Code:
         """Takes `size` bytes; a grant to a device without P2P fails here, far from its cause."""
         owner = self.owner
@@ -121,8 +134,9 @@ class SimPool:
         limit = min(self.properties.max_size or capacity, capacity)
         if self.used + size > limit:
             return Code.CUDA_ERROR_OUT_OF_MEMORY
-        self.allocations[pointer] = size
         self.ever_allocated = True
+        if size:
+            self.allocations[pointer] = size
         self._account()
         return Code.CUDA_SUCCESS
 

@@ -18,7 +18,12 @@ from mempool_cli.errors import MempoolError
 GIB = 1 << 30
 H200_BYTES = 150_109_880_320
 MAX_DEVICES = 1024
-FAULTS = {"recycled-handle": "a recycled device pool handle inherits the destroyed pool's peers (nvbug 5698116)"}
+FAULTS = {
+    "recycled-handle": "a recycled device pool handle inherits the destroyed pool's peers (nvbug 5698116)",
+    "fresh-handles": "no pool handle ever comes back",
+    "host-pool-revoke": "revoking access to a host pool answers SUCCESS and changes nothing",
+    "honest-pointer-flags": "CU_POINTER_ATTRIBUTE_ACCESS_FLAGS says what the pool says, not always READWRITE",
+}
 
 _HINT = (
     "SPEC is a number of devices, a profile ({profiles}), or a TOML file (with a / or ending in .toml);"
@@ -26,7 +31,6 @@ _HINT = (
 )
 _UUIDS = uuid.UUID("8fc8b5a0-0000-4000-8000-000000000000")
 _CALLS = {driver_call(method) for method in vars(Driver) if not method.startswith("_")}
-_CALLS |= {"cuMemAllocFromPoolAsync", "cuMemFreeAsync"}
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_DEVICES)]
 Pair = tuple[int, int]
@@ -49,7 +53,7 @@ class SimDevice(msgspec.Struct, frozen=True, kw_only=True):
 class Failure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A scripted failure: `call` answers `code` from its call number `after` + 1 on, `times` times (0: for ever).
 
-    `device` limits it to calls that name this device, as any argument, or a pool on it.
+    `device` limits it to calls that name this device, as any argument, or a pool, a stream or a context on it.
     """
 
     call: str

@@ -1,0 +1,222 @@
+"""How each call of a description is written in C: by the driver's name, structures by field name."""
+
+from __future__ import annotations
+
+from mempool_cli.repro.language import Access, Argument, Call, NewPool, Place
+
+C_TYPES = {
+    "mem_pool_create": "CUmemoryPool",
+    "mem_pool_get_access": "CUmemAccess_flags",
+    "mem_alloc_from_pool_async": "CUdeviceptr",
+    "device_get_default_mem_pool": "CUmemoryPool",
+    "pointer_get_attribute": "unsigned int",
+    "stream_end_capture": "CUgraph",
+    "use_device": "CUstream",
+}
+"""The type of the variable that a call fills."""
+
+_SPELLED = {
+    "mem_pool_create": "cuMemPoolCreate(&{into}, &properties)",
+    "mem_pool_destroy": "cuMemPoolDestroy({0})",
+    "mem_pool_get_access": "cuMemPoolGetAccess(&{into}, {0}, &{1})",
+    "mem_pool_set_access": "cuMemPoolSetAccess({0}, entries, {count})",
+    "mem_alloc_from_pool_async": "cuMemAllocFromPoolAsync(&{into}, {0}, {1}, {2})",
+    "mem_free_async": "cuMemFreeAsync({0}, {1})",
+    "stream_synchronize": "cuStreamSynchronize({0})",
+    "stream_begin_capture": "cuStreamBeginCapture({0}, CU_STREAM_CAPTURE_MODE_GLOBAL)",
+    "stream_end_capture": "cuStreamEndCapture({0}, &{into})",
+    "pointer_get_attribute": "cuPointerGetAttribute(&{into}, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, {1})",
+}
+
+
+def spelled(call: Call) -> tuple[list[str], str]:
+    """The declarations that the call needs, and the call."""
+    if call.method == "use_device":
+        return [], f"use_device(&{call.into})"
+    declarations: list[str] = []
+    words: list[str] = []
+    count = 0
+    for argument in call.arguments:
+        if isinstance(argument, NewPool):
+            declarations.append(f"CUmemPoolProps properties = pool_on(owner, {argument.max_size});")
+        elif isinstance(argument, tuple):
+            count = len(argument)
+            declarations.append(f"CUmemAccessDesc entries[] = {{{', '.join(_entry(entry) for entry in argument)}}};")
+        words.append(_word(argument))
+    return declarations, _SPELLED[call.method].format(*words, into=call.into, count=count)
+
+
+def _word(argument: Argument) -> str:
+    if isinstance(argument, Place):
+        return argument.who
+    return str(argument) if isinstance(argument, int | str) else ""
+
+
+def _entry(entry: Access) -> str:
+    flags = {"NONE": "NONE", "READ": "READ", "READWRITE": "READWRITE"}[entry.flags]
+    return f"access_of({entry.who}, CU_MEM_ACCESS_FLAGS_PROT_{flags})"
+
+
+STRUCTURES = {
+    "pool_on": """\
+static CUmemPoolProps pool_on(CUmemLocation location, size_t max_size)
+{
+    CUmemPoolProps properties;
+    memset(&properties, 0, sizeof properties);
+    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.handleTypes = CU_MEM_HANDLE_TYPE_NONE;
+    properties.location = location;
+    properties.maxSize = max_size;
+    return properties;
+}
+""",
+    "access_of": """\
+static CUmemAccessDesc access_of(CUmemLocation location, CUmemAccess_flags flags)
+{
+    CUmemAccessDesc access;
+    memset(&access, 0, sizeof access);
+    access.location = location;
+    access.flags = flags;
+    return access;
+}
+""",
+}
+
+CHOOSERS = {
+    "device": """\
+/* The first ordered pair where the accessor can reach the owner, within what OWNER and ACCESSOR allow. */
+static void choose_device(int count)
+{
+    if (count < 2)
+        nothing_to_do("pools on a device need two devices, and 1 is visible");
+    for (CUdevice a = 0; a < count; a++) {
+        int pools = 0;
+        if (OWNER >= 0 && OWNER != a)
+            continue;
+        CHECK(cuDeviceGetAttribute(&pools, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, a));
+        for (CUdevice b = 0; pools && b < count; b++) {
+            int can = 0;
+            if (a == b || (ACCESSOR >= 0 && ACCESSOR != b))
+                continue;
+            CHECK(cuDeviceCanAccessPeer(&can, b, a)); /* can b reach a's memory */
+            if (can) {
+                owner = location_of(CU_MEM_LOCATION_TYPE_DEVICE, a);
+                accessor = location_of(CU_MEM_LOCATION_TYPE_DEVICE, b);
+                return;
+            }
+        }
+    }
+    nothing_to_do("no device reaches another one with memory pools");
+}
+""",
+    "unreachable": """\
+/* The first ordered pair where the accessor cannot reach the owner, within what OWNER and ACCESSOR allow. */
+static void choose_unreachable(int count)
+{
+    for (CUdevice a = 0; a < count; a++) {
+        int pools = 0;
+        if (OWNER >= 0 && OWNER != a)
+            continue;
+        CHECK(cuDeviceGetAttribute(&pools, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, a));
+        for (CUdevice b = 0; pools && b < count; b++) {
+            int can = 1;
+            if (a == b || (ACCESSOR >= 0 && ACCESSOR != b))
+                continue;
+            CHECK(cuDeviceCanAccessPeer(&can, b, a)); /* can b reach a's memory */
+            if (!can) {
+                owner = location_of(CU_MEM_LOCATION_TYPE_DEVICE, a);
+                accessor = location_of(CU_MEM_LOCATION_TYPE_DEVICE, b);
+                return;
+            }
+        }
+    }
+    nothing_to_do("no device with memory pools is out of reach of another one");
+}
+""",
+    "host": """\
+/* The first device that can access pools in host memory. */
+static void choose_host(int count)
+{
+    for (CUdevice b = 0; b < count; b++) {
+        int can = 0;
+        if (ACCESSOR >= 0 && ACCESSOR != b)
+            continue;
+        CHECK(cuDeviceGetAttribute(&can, CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED, b));
+        if (can) {
+            owner = location_of(CU_MEM_LOCATION_TYPE_HOST, 0);
+            accessor = location_of(CU_MEM_LOCATION_TYPE_DEVICE, b);
+            return;
+        }
+    }
+    nothing_to_do("no device can access pools in host memory");
+}
+""",
+}
+
+HELPERS = {
+    "use_device": """\
+/* A stream of a context on the owner, or on the accessor of host memory. */
+static CUresult use_device(CUstream *stream)
+{
+    CUcontext context = NULL;
+    CHECK(cuDevicePrimaryCtxRetain(&context, owner.type == CU_MEM_LOCATION_TYPE_DEVICE ? owner.id : accessor.id));
+    CHECK(cuCtxSetCurrent(context));
+    return cuStreamCreate(stream, CU_STREAM_NON_BLOCKING);
+}
+""",
+    "sets": """\
+/* ---- sets of pool handles ---- */
+
+struct set {
+    CUmemoryPool *handles;
+    int count;
+};
+
+static int holds(const struct set *set, CUmemoryPool handle)
+{
+    for (int i = 0; i < set->count; i++)
+        if (set->handles[i] == handle)
+            return 1;
+    return 0;
+}
+
+static void put(struct set *set, CUmemoryPool handle)
+{
+    if (holds(set, handle))
+        return;
+    CUmemoryPool *more = realloc(set->handles, (size_t)(set->count + 1) * sizeof *more);
+    if (!more)
+        finish(INCONCLUSIVE, "out of memory");
+    set->handles = more;
+    set->handles[set->count++] = handle;
+}
+
+static void take(struct set *set, CUmemoryPool handle)
+{
+    for (int i = 0; i < set->count; i++)
+        if (set->handles[i] == handle)
+            set->handles[i--] = set->handles[--set->count];
+}
+""",
+    "note": """\
+static void note(CUresult result)
+{
+    for (int i = 0; i < CODES; i++)
+        if (!found.answered[i] || found.codes[i] == result) {
+            found.codes[i] = result;
+            found.answered[i]++;
+            return;
+        }
+}
+""",
+    "in_thread": """\
+/* Does it in another thread, and waits. */
+static void in_thread(void *(*work)(void *))
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, work, NULL) != 0)
+        finish(INCONCLUSIVE, "no other thread can be started");
+    pthread_join(thread, NULL);
+}
+""",
+}

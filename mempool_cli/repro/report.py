@@ -1,0 +1,69 @@
+"""What is handed over: a JSON document to attach, and the C program."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from mempool_cli import __version__
+from mempool_cli.errors import MempoolError
+from mempool_cli.model import Answer, ReproReport, envelope
+from mempool_cli.repro.c_writer import c_program
+from mempool_cli.repro.language import Bug
+from mempool_cli.repro.machine import facts, redacted
+from mempool_cli.repro.run import Calls
+
+
+def write_report(file: Path, answer: Answer, kept: Sequence[Calls], *, redact: bool) -> None:
+    """One JSON document; MempoolError `output` when it cannot be written."""
+    document: dict[str, Any] = {
+        "schema": "mempool-report/1",
+        "mempool": __version__,
+        "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "result": envelope("repro", answer),
+        "calls": [
+            {
+                "bug": one.reproduction.bug,
+                "variant": one.reproduction.variant,
+                "arm": one.trial.arm,
+                "history": one.trial.history,
+                "repeat": one.trial.repeat,
+                "calls": list(one.calls),
+            }
+            for one in kept
+        ],
+        "machine": facts(),
+    }
+    _write(file, json.dumps(redacted(document) if redact else document, indent=1) + "\n")
+
+
+def write_program(file: Path, bug: Bug, answer: Answer) -> None:
+    """The C program, with what was seen here in its header; MempoolError `output` when it cannot be written."""
+    _write(file, c_program(bug, seen_on=_seen_on(bug, answer)))
+
+
+def _seen_on(bug: Bug, answer: Answer) -> list[str]:
+    driver, result = answer.driver, answer.result
+    if driver is None or not isinstance(result, ReproReport):
+        return ["nothing yet: it was written on a machine where it could not be run"]
+    module = f", kernel module {driver.kernel_module.version}" if driver.kernel_module else ""
+    machine = f"simulated machine {driver.sim}" if driver.sim else f"driver for CUDA {driver.cuda_version}{module}"
+    day = f"{datetime.now(UTC):%Y-%m-%d}"
+    return [
+        f"{machine}, {day}: {one.variant} pools: {one.verdict}" for one in result.reproductions if one.bug == bug.id
+    ]
+
+
+def _write(file: Path, text: str) -> None:
+    """Whole or not at all."""
+    new = file.with_name(f"{file.name}.{os.getpid()}.new")
+    try:
+        new.write_text(text)
+        new.replace(file)
+    except OSError as error:
+        new.unlink(missing_ok=True)
+        raise MempoolError("output", f"{file} cannot be written: {error.strerror}") from error

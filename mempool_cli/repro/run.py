@@ -1,0 +1,269 @@
+"""Runs the trials of bugs, each in a process of its own, and gathers the verdicts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import NamedTuple
+
+import msgspec
+
+from mempool_cli.child import Outcome, run_trial
+from mempool_cli.devices import resolve_device
+from mempool_cli.driver import DriverSource
+from mempool_cli.driver.port import Location, LocationType, device_location
+from mempool_cli.errors import MempoolError
+from mempool_cli.model import (
+    Answer,
+    BugList,
+    BugSummary,
+    Counted,
+    DeviceDetail,
+    Event,
+    Reproduction,
+    ReproReport,
+    ReproTrial,
+    Verdict,
+    Where,
+)
+from mempool_cli.repro import every_bug, find_bug
+from mempool_cli.repro.judge import judge, severity
+from mempool_cli.repro.language import Bug, Variant, derived
+from mempool_cli.repro.trial import Survey, TrialPlan, TrialReport
+from mempool_cli.requests import OnEvent
+
+_SURVEY_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a user can choose. `owner` and `accessor` as words; `limit` in seconds, of each trial."""
+
+    owner: str | None = None
+    accessor: str | None = None
+    attempts: int | None = None
+    repeat: int = 2
+    limit: float = 60.0
+    arms: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Whose pools are used, and who accesses them; `owner` is None for host memory."""
+
+    owner: int | None
+    accessor: int
+
+
+def list_bugs() -> BugList:
+    """Every description, in short."""
+    return BugList(
+        bugs=tuple(
+            BugSummary(id=bug.id, kind=bug.kind, title=bug.title, needs=tuple(bug.needs.values()), sources=bug.sources)
+            for bug in every_bug().values()
+        )
+    )
+
+
+class Calls(NamedTuple):
+    """The driver calls of one trial, as --trace would show them."""
+
+    reproduction: Reproduction
+    trial: ReproTrial
+    calls: tuple[str, ...]
+
+
+def reproduce(
+    source: DriverSource,
+    names: Sequence[str],
+    choices: Choices,
+    on_event: OnEvent,
+    keep: Callable[[Calls], None] = lambda calls: None,
+) -> Answer:
+    """Runs these bugs in all variants that the machine allows. `keep` gets the calls of the trial behind each verdict.
+
+    MempoolError `unknown-bug`, `unknown-device`, `usage`; what the machine lacks for any of them is in the answer.
+    """
+    bugs = [find_bug(name) for name in names]
+    known = {arm for bug in bugs for arm in bug.arms}
+    for arm in choices.arms:
+        if arm not in known:
+            raise MempoolError("usage", f"there is no arm {arm!r}: {', '.join(sorted(known))}")
+    seen = _look(source)
+    where = Where(kind="local", pid=os.getpid())
+    if seen.failure:
+        return Answer(driver=seen.driver, where=where, failure=seen.failure)
+    done = [
+        _reproduction(source, bug, variant, seen.devices, choices, on_event, keep)
+        for bug in bugs
+        for variant in bug.needs
+    ]
+    return Answer(driver=seen.driver, where=where, result=ReproReport(reproductions=tuple(done)))
+
+
+def _look(source: DriverSource) -> Survey:
+    outcome = run_trial("mempool_cli.repro.trial:survey", source.encode(), limit=_SURVEY_SECONDS)
+    if outcome.result is None:
+        raise MempoolError("trial-failed", f"the driver does not start: {_end(outcome)}")
+    return msgspec.json.decode(outcome.result, type=Survey)
+
+
+def _reproduction(
+    source: DriverSource,
+    bug: Bug,
+    variant: Variant,
+    devices: Sequence[DeviceDetail],
+    choices: Choices,
+    on_event: OnEvent,
+    keep: Callable[[Calls], None],
+) -> Reproduction:
+    pair = _pair(variant, devices, choices)
+    if isinstance(pair, str):
+        return Reproduction(
+            bug=bug.id,
+            kind=bug.kind,
+            title=bug.title,
+            variant=variant,
+            owner=None,
+            accessor=None,
+            verdict="inconclusive",
+            why=pair,
+        )
+    place = "the host" if pair.owner is None else f"device {pair.owner}"
+    on_event(Event("status", f"{bug.id}: trials with pools on {place}, accessed by device {pair.accessor}..."))
+    told = list(_trials(source, bug, pair, choices))
+    trials = tuple(trial for trial, _ in told)
+    verdict, first = _decide(bug, trials)
+    reproduction = Reproduction(
+        bug=bug.id,
+        kind=bug.kind,
+        title=bug.title,
+        variant=variant,
+        owner=pair.owner,
+        accessor=pair.accessor,
+        verdict=verdict,
+        why=f"{first.arm}, {first.history}: {first.why}"
+        if first
+        else f"the arm {bug.decides} decides, and was not run",
+        trials=trials,
+    )
+    for trial, calls in told:
+        if trial is first:
+            keep(Calls(reproduction, trial, calls))
+    return reproduction
+
+
+def _pair(variant: Variant, devices: Sequence[DeviceDetail], choices: Choices) -> Pair | str:
+    """The first pair that can, of those chosen; else what is missing."""
+    owners = _chosen(choices.owner, devices)
+    accessors = _chosen(choices.accessor, devices)
+    if variant == "host":
+        able = [device.ordinal for device in accessors if device.host_pools_supported]
+        return Pair(None, able[0]) if able else "no device can access pools in host memory"
+    if len(devices) < 2:
+        return f"pools on a device need two devices, and {len(devices)} is visible"
+    wanted = variant == "device"
+    for owner, accessor in product(owners, accessors):
+        reached = owner.ordinal in accessor.peers
+        if owner.pools_supported and owner.ordinal != accessor.ordinal and reached == wanted:
+            return Pair(owner.ordinal, accessor.ordinal)
+    if wanted:
+        return "no device reaches another one with memory pools"
+    return "no device with memory pools is out of reach of another one"
+
+
+def _chosen(word: str | None, devices: Sequence[DeviceDetail]) -> Sequence[DeviceDetail]:
+    return devices if word is None else [devices[resolve_device(word, devices)]]
+
+
+def _trials(
+    source: DriverSource, bug: Bug, pair: Pair, choices: Choices
+) -> Iterator[tuple[ReproTrial, tuple[str, ...]]]:
+    arms = [arm for arm in bug.arms if not choices.arms or arm in choices.arms]
+    for arm, history, repeat in product(arms, bug.histories, range(choices.repeat)):
+        plan = TrialPlan(
+            source=source.encode().decode(),
+            bug=bug.id,
+            arm=arm,
+            history=history,
+            owner=_place(pair.owner),
+            accessor=device_location(pair.accessor),
+            numbers=_numbers(bug, choices),
+        )
+        outcome = run_trial("mempool_cli.repro.trial:trial", msgspec.json.encode(plan), limit=choices.limit)
+        yield _told(bug, arm, history, repeat, outcome), outcome.calls
+
+
+def _place(owner: int | None) -> Location:
+    return Location(LocationType.HOST, 0) if owner is None else device_location(owner)
+
+
+def _numbers(bug: Bug, choices: Choices) -> dict[str, int]:
+    numbers = dict(bug.numbers)
+    if choices.attempts is not None and "attempts" in numbers:
+        numbers["attempts"] = choices.attempts
+    return derived(numbers)
+
+
+def _told(bug: Bug, arm: str, history: str, repeat: int, outcome: Outcome) -> ReproTrial:
+    report = msgspec.json.decode(outcome.result, type=TrialReport) if outcome.result else None
+    verdict: Verdict = "failed"
+    if report is None and bug.crash_counts and outcome.ended == "signal":
+        verdict, why = ("present" if bug.kind == "trap" else "affected"), _end(outcome)
+    elif report is None:
+        why = _end(outcome)
+    elif report.failure:
+        driver = report.failure.driver
+        words = f": {driver.call} = {driver.name} ({driver.code})" if driver else ""
+        why = f"{report.failure.message}{words}"
+    else:
+        verdict, why = judge(bug, report.counters)
+    return ReproTrial(
+        arm=arm,
+        history=history,
+        repeat=repeat + 1,
+        verdict=verdict,
+        why=why,
+        counted=_counted({counter.name: counter.words for counter in bug.counters}, report.counters if report else {}),
+        cleared=_counted({}, report.codes if report else {}),
+        ended=outcome.ended,
+        signal=outcome.signal,
+        last_call=outcome.last_call if report is None else None,
+        remains=outcome.remains,
+    )
+
+
+def _counted(words: Mapping[str, str], counts: Mapping[str, int]) -> tuple[Counted, ...]:
+    return tuple(Counted(name, words.get(name, name), count) for name, count in counts.items())
+
+
+def _end(outcome: Outcome) -> str:
+    """How a trial ended that returned nothing, in words."""
+    ended = {
+        "signal": f"the process was killed by {outcome.signal}",
+        "hung": "the process did not end in time and was killed",
+        "exit": f"the process ended with status {outcome.status}",
+        "returned": "the process returned nothing",
+    }[outcome.ended]
+    inside = f" in {outcome.last_call}" if outcome.last_call else ""
+    last = f": {outcome.words.splitlines()[-1]}" if outcome.words and outcome.ended == "exit" else ""
+    remains = f"; SIGKILL does not end it: pid {outcome.remains} remains" if outcome.remains else ""
+    return f"{ended}{inside}{last}{remains}"
+
+
+def _decide(bug: Bug, trials: Sequence[ReproTrial]) -> tuple[Verdict, ReproTrial | None]:
+    """The verdict of the arm that decides, over its histories and repeats, and the trial that gave it.
+
+    A trial that failed counts, of whatever arm, unless the bug was seen all the same.
+    """
+    failed = [trial for trial in trials if trial.verdict == "failed"]
+    deciding = [trial for trial in trials if trial.arm == bug.decides and trial.verdict != "failed"]
+    seen = {trial.verdict for trial in deciding} & {"affected", "present"}
+    if failed and not seen:
+        return "failed", failed[0]
+    if not deciding:
+        return "inconclusive", None
+    first = min(deciding, key=lambda trial: severity(trial.verdict))
+    return first.verdict, first

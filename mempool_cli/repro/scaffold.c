@@ -1,0 +1,301 @@
+/*
+@HEADER@
+ */
+
+#define _POSIX_C_SOURCE 200809L
+
+#include <cuda.h>
+
+#include <errno.h>
+@THREAD_HEADER@#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifndef OWNER
+#define OWNER -1 /* any */
+#endif
+#ifndef ACCESSOR
+#define ACCESSOR -1
+#endif
+
+enum { LIMIT_SECONDS = 60, CODES = 8, @NUMBERS@ };
+
+enum verdict { @GOOD@ = 0, @BAD@ = @BAD_STATUS@, NO_DRIVER = 3, INCONCLUSIVE = 6 };
+
+enum variant { @VARIANTS@ };
+static const char *const variant_names[VARIANTS] = {@VARIANT_NAMES@};
+
+enum arm { @ARMS@ };
+static const char *const arm_names[ARMS] = {@ARM_NAMES@};
+
+enum history { @HISTORIES@ };
+static const char *const history_names[HISTORIES] = {@HISTORY_NAMES@};
+
+/* What a trial found; the child sends it to the parent as it is. */
+struct evidence {
+    enum verdict verdict;
+    char reason[192];
+    int hopeless; /* nothing of this kind can be run on this machine */
+    CUresult codes[CODES];
+    int answered[CODES]; /* how often each of them was the answer of a clearing call */
+@COUNTERS@
+};
+
+static struct evidence found;
+static int evidence_fd = -1;
+
+/* ---- calls ---- */
+
+static const char *result_name(CUresult result)
+{
+    static char number[32];
+    const char *name = NULL;
+    if (cuGetErrorName(result, &name) == CUDA_SUCCESS && name)
+        return name;
+    snprintf(number, sizeof number, "CUresult %d", (int)result);
+    return number;
+}
+
+static CUresult show(const char *call, CUresult result)
+{
+    printf("  %s = %s\n", call, result_name(result));
+    return result;
+}
+
+/* The end of a trial: evidence to the parent, verdict as the exit status. */
+static void finish(enum verdict verdict, const char *reason)
+{
+    found.verdict = verdict;
+    if (reason != found.reason)
+        snprintf(found.reason, sizeof found.reason, "%s", reason);
+    printf("  -> %s\n", found.reason);
+    fflush(stdout);
+    if (evidence_fd >= 0 && write(evidence_fd, &found, sizeof found) != (ssize_t)sizeof found)
+        perror("evidence");
+    _exit(verdict);
+}
+
+static void give_up(const char *call, CUresult result)
+{
+    snprintf(found.reason, sizeof found.reason, "%s: %.120s", result_name(result), call);
+    finish(INCONCLUSIVE, found.reason);
+}
+
+/* Prints the call with its result. */
+#define CALL(call) show(#call, (call))
+
+/* The same for a call without which the trial proves nothing. */
+#define CHECK(call)                                                                                                    \
+    do {                                                                                                               \
+        CUresult check_result = CALL(call);                                                                            \
+        if (check_result != CUDA_SUCCESS)                                                                              \
+            give_up(#call, check_result);                                                                              \
+    } while (0)
+
+/* ---- the driver's structures ---- */
+
+static CUmemLocation location_of(CUmemLocationType type, int id)
+{
+    CUmemLocation location;
+    memset(&location, 0, sizeof location);
+    location.type = type;
+    location.id = id;
+    return location;
+}
+
+@STRUCTURES@
+/* ---- devices ---- */
+
+static CUmemLocation owner;
+static CUmemLocation accessor;
+
+static void nothing_to_do(const char *reason)
+{
+    found.hopeless = 1;
+    finish(INCONCLUSIVE, reason);
+}
+
+static void print_device(const char *role, CUdevice device)
+{
+    char name[256] = "";
+    char bus[32] = "";
+    CHECK(cuDeviceGetName(name, sizeof name, device));
+    CHECK(cuDeviceGetPCIBusId(bus, sizeof bus, device));
+    printf("    %s: device %d, %s, %s\n", role, device, name, bus);
+}
+
+@CHOOSERS@
+@HELPERS@
+/* ---- the trial ---- */
+
+@VARIABLES@
+
+@THREADS@static void judge(void)
+{
+@RULES@
+}
+
+static void trial(enum variant variant, enum arm arm, enum history history)
+{
+    int count = 0;
+    (void)arm;
+    (void)history;
+    alarm(LIMIT_SECONDS);
+    printf("trial: %s, arm %s, history %s\n", variant_names[variant], arm_names[arm], history_names[history]);
+    if (CALL(cuInit(0)) != CUDA_SUCCESS || CALL(cuDeviceGetCount(&count)) != CUDA_SUCCESS || count == 0) {
+        found.hopeless = 1;
+        finish(NO_DRIVER, "no driver, or no device");
+    }
+    choose[variant](count);
+    if (owner.type == CU_MEM_LOCATION_TYPE_DEVICE)
+        print_device("owner", owner.id);
+    print_device("accessor", accessor.id);
+
+@STEPS@
+@SIZES@
+    judge();
+}
+
+/* ---- the parent: it never calls cuInit ---- */
+
+static void ignore(int signal_number)
+{
+    (void)signal_number; /* its arrival interrupts the read below */
+}
+
+/* Runs a trial in a process of its own, which is this program again. */
+static struct evidence run_trial(const char *program, int variant, int arm, int history)
+{
+    struct evidence result = {.verdict = INCONCLUSIVE, .reason = "the trial could not be started"};
+    int ends[2];
+    int status = 0;
+    if (pipe(ends) != 0)
+        return result;
+    fflush(stdout);
+    pid_t child = fork();
+    if (child < 0)
+        return result;
+    if (child == 0) {
+        char number[16];
+        snprintf(number, sizeof number, "%d", ends[1]);
+        close(ends[0]);
+        execl("/proc/self/exe", program, "--trial", variant_names[variant], arm_names[arm], history_names[history],
+              number, (char *)NULL);
+        _exit(127);
+    }
+    close(ends[1]);
+    alarm(LIMIT_SECONDS + 5); /* the child has its own alarm; this one is for a child that no signal ends */
+    ssize_t got = read(ends[0], &result, sizeof result);
+    if (got < 0 && errno == EINTR) {
+        kill(child, SIGKILL);
+        snprintf(result.reason, sizeof result.reason, "process %ld does not end", (long)child);
+    } else {
+        waitpid(child, &status, 0);
+        if (got != (ssize_t)sizeof result && WIFSIGNALED(status)) {
+            result.verdict = @CRASH@;
+            snprintf(result.reason, sizeof result.reason, "the trial died of signal %d%s", WTERMSIG(status),
+                     WTERMSIG(status) == SIGALRM ? ", the time limit" : "");
+        } else if (got != (ssize_t)sizeof result) {
+            snprintf(result.reason, sizeof result.reason, "the trial exited with %d and no evidence",
+                     WEXITSTATUS(status));
+        }
+    }
+    alarm(0);
+    close(ends[0]);
+    return result;
+}
+
+static const char *verdict_name(enum verdict verdict)
+{
+    return verdict == @BAD@ ? "@BAD_NAME@" : verdict == @GOOD@ ? "@GOOD_NAME@" : "inconclusive";
+}
+
+static enum verdict worse(enum verdict one, enum verdict other)
+{
+    if (one == @BAD@ || other == @BAD@)
+        return @BAD@;
+    return one == @GOOD@ ? other : one;
+}
+
+static void print_versions(void)
+{
+    char line[256] = "not readable\n";
+    int version = 0;
+    FILE *file = fopen("/proc/driver/nvidia/version", "r");
+    if (file) {
+        if (!fgets(line, sizeof line, file))
+            snprintf(line, sizeof line, "empty\n");
+        fclose(file);
+    }
+    printf("CUDA_VERSION %d\n", CUDA_VERSION);
+    CALL(cuDriverGetVersion(&version));
+    printf("driver API version %d\nkernel module: %s", version, line);
+}
+
+static void print_evidence(int variant, int arm, int history, const struct evidence *e)
+{
+    printf("%s, %s, %s: %s: %s\n", variant_names[variant], arm_names[arm], history_names[history],
+           verdict_name(e->verdict), e->reason);
+    for (int i = 0; i < CODES; i++)
+        if (e->answered[i])
+            printf("    %6d clearing calls answered %s\n", e->answered[i], result_name(e->codes[i]));
+@EVIDENCE@
+}
+
+/* The verdict about one kind of pools; the arm that decides is `@DECIDES@`. */
+static enum verdict all_trials(const char *program, int variant)
+{
+    enum verdict verdict = @GOOD@;
+    for (int arm = 0; arm < ARMS; arm++)
+        for (int history = 0; history < HISTORIES; history++) {
+            struct evidence evidence = run_trial(program, variant, arm, history);
+            puts("");
+            print_evidence(variant, arm, history, &evidence);
+            puts("");
+            if (evidence.hopeless)
+                return evidence.verdict;
+            if (arm == @DECIDES_ENUM@)
+                verdict = worse(verdict, evidence.verdict);
+        }
+    return verdict;
+}
+
+static int index_of(const char *name, const char *const *names, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (strcmp(name, names[i]) == 0)
+            return i;
+    return -1;
+}
+
+int main(int argc, char **argv)
+{
+    setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
+    if (argc == 1) {
+        struct sigaction action;
+        enum verdict verdict = @GOOD@;
+        memset(&action, 0, sizeof action);
+        action.sa_handler = ignore;
+        sigaction(SIGALRM, &action, NULL);
+        print_versions();
+        for (int variant = 0; variant < VARIANTS; variant++)
+            verdict = worse(verdict, all_trials(argv[0], variant));
+        printf("RESULT %s\n", verdict_name(verdict));
+        return verdict@EXIT@;
+    }
+    if (argc >= 5 && strcmp(argv[1], "--trial") == 0) {
+        int variant = index_of(argv[2], variant_names, VARIANTS);
+        int arm = index_of(argv[3], arm_names, ARMS);
+        int history = index_of(argv[4], history_names, HISTORIES);
+        if (argc > 5)
+            evidence_fd = atoi(argv[5]);
+        if (variant >= 0 && arm >= 0 && history >= 0)
+            trial((enum variant)variant, (enum arm)arm, (enum history)history); /* does not return */
+    }
+    fprintf(stderr, "usage: %s [--trial VARIANT ARM HISTORY]\n", argv[0]);
+    return 2;
+}
