@@ -409,7 +409,8 @@ class ReproTrial(msgspec.Struct, frozen=True, kw_only=True):
 class Reproduction(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict about one bug on one kind of pool: `variant` is where the pools are, on a device or the host.
 
-    `owner` is None on the host, and both are None where nothing could be run: `why` says so.
+    `owner` is None on the host, and both are None where nothing could be run: `why` says so. `enforced`: of a driver
+    that is affected, whether a kernel without a right to it is kept out of the memory all the same.
     """
 
     bug: str
@@ -420,6 +421,7 @@ class Reproduction(msgspec.Struct, frozen=True, kw_only=True):
     accessor: int | None
     verdict: Verdict
     why: str
+    enforced: Literal["yes", "no", "untested"] | None = None
     trials: tuple[ReproTrial, ...] = ()
 
 

@@ -545,14 +545,23 @@ class DriverContract(Contract):
             assert driver.memcpy_dtoh(second, len(data)) == data
         assert get_access(world, host_pool, DEVICE_0) == NONE
 
-    def test_memset_needs_access(self, world: World, host_pool: int) -> None:
+    def test_memset_needs_access(self, world: World, pool: int, host_pool: int) -> None:
         driver, stream = world.driver, world.stream()
-        with world.memory_of(host_pool) as shared:
+        with world.memory_of(host_pool) as shared, world.memory_of(pool) as own:
             assert refusal(lambda: driver.memset_d8_async(shared, 0xA5, 16, stream)) == "INVALID_VALUE"
             data_path.set_flags(driver, host_pool, 0, READWRITE)
             driver.memset_d8_async(shared, 0xA5, 16, stream)
+            driver.memcpy_async(own, shared, 16, stream)
             driver.stream_synchronize(stream)
-            assert driver.memcpy_dtoh(shared, 16) == b"\xa5" * 16
+            assert driver.memcpy_dtoh(own, 16) == b"\xa5" * 16
+
+    def test_memory_of_a_host_pool_is_no_device_memory_to_a_copy_by_kind(self, world: World, host_pool: int) -> None:
+        """cuMemcpyDtoH takes no such pointer, whatever the access; a plain copy does."""
+        world.stream()
+        with world.memory_of(host_pool) as shared:
+            for flags in (NONE, READWRITE):
+                data_path.set_flags(world.driver, host_pool, 0, flags)
+                assert refusal(lambda: world.driver.memcpy_dtoh(shared, 16)) == "INVALID_VALUE"
 
     def test_the_pointer_attribute_says_read_write_whatever_the_access(self, world: World, host_pool: int) -> None:
         with world.memory_of(host_pool) as shared:

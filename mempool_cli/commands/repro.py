@@ -32,6 +32,9 @@ from mempool_cli.commands.settings import settings
 @click.option(
     "--limit", type=click.FloatRange(1, 86400), default=60.0, metavar="SECONDS", help="Time for a trial (default: 60)"
 )
+@click.option(
+    "--allow-faults", is_flag=True, help="Of an affected driver: may a kernel fault, to see whether access is enforced?"
+)
 @click.option("--report", type=click.Path(path_type=Path), metavar="FILE", help="Write a JSON document to attach")
 @click.option("--redact", is_flag=True, help="Leave UUIDs, bus ids, serials and the host name out of it")
 @click.option(
@@ -50,6 +53,7 @@ def repro(
     attempts: int | None,
     repeat: int,
     limit: float,
+    allow_faults: bool,
     report: Path | None,
     redact: bool,
     emit_c: Path | None,
@@ -69,9 +73,22 @@ def repro(
     wanted = _wanted(ctx, names, all_bugs=all_bugs, traps=traps)
     if emit_c and len(wanted) != 1:
         raise click.UsageError("--emit-c writes one program: give one NAME", ctx)
-    choices = Choices(owner=owner, accessor=accessor, attempts=attempts, repeat=repeat, limit=limit, arms=cleanup)
+    source = driver_source(settings(ctx).sim)
+    if allow_faults and source.sim is None:
+        from mempool_cli.repro.faults import check_alone
+
+        check_alone()
+    choices = Choices(
+        owner=owner,
+        accessor=accessor,
+        attempts=attempts,
+        repeat=repeat,
+        limit=limit,
+        arms=cleanup,
+        allow_faults=allow_faults,
+    )
     kept: list[Calls] = []
-    answer = reproduce(driver_source(settings(ctx).sim), wanted, choices, print_event, kept.append)
+    answer = reproduce(source, wanted, choices, print_event, kept.append)
     if emit_c:
         from mempool_cli.repro import find_bug
         from mempool_cli.repro.report import write_program

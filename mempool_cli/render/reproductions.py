@@ -32,6 +32,8 @@ def report(result: ReproReport, width: int | None) -> list[Text]:
 def _reproduction(one: Reproduction, width: int | None) -> list[Text]:
     verdict = (one.verdict, _STYLES.get(one.verdict, "green"))
     lines = [line((one.bug, "bold"), f": {one.title}"), line(f"{_where(one)}: ", verdict, f": {one.why}")]
+    if one.enforced:
+        lines.append(line(f"  is access enforced all the same: {one.enforced}"))
     if one.trials:
         head = ("arm", "history", "run", "verdict", "answered", "why")
         lines += grid(head, [_row(trial) for trial in one.trials], indent="  ", width=width)

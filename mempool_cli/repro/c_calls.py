@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mempool_cli.driver import kernels
 from mempool_cli.repro.language import Access, Argument, Call, NewPool, Place
 
 C_TYPES = {
@@ -12,6 +13,9 @@ C_TYPES = {
     "pointer_get_attribute": "unsigned int",
     "stream_end_capture": "CUgraph",
     "use_device": "CUstream",
+    "use_accessor": "CUstream",
+    "read_word": "unsigned int",
+    "device_get_attribute": "int",
 }
 """The type of the variable that a call fills."""
 
@@ -23,6 +27,11 @@ _SPELLED = {
     "mem_alloc_from_pool_async": "cuMemAllocFromPoolAsync(&{into}, {0}, {1}, {2})",
     "mem_free_async": "cuMemFreeAsync({0}, {1})",
     "stream_synchronize": "cuStreamSynchronize({0})",
+    "use_device": "stream_on(owner.type == CU_MEM_LOCATION_TYPE_DEVICE ? owner.id : accessor.id, &{into})",
+    "use_accessor": "stream_on(accessor.id, &{into})",
+    "write_by_kernel": "write_by_kernel({0}, {1})",
+    "device_get_attribute": "cuDeviceGetAttribute(&{into}, (CUdevice_attribute){0}, accessor.id)",
+    "read_word": "read_word(&{into}, {0}, {1})",
     "stream_begin_capture": "cuStreamBeginCapture({0}, CU_STREAM_CAPTURE_MODE_GLOBAL)",
     "stream_end_capture": "cuStreamEndCapture({0}, &{into})",
     "pointer_get_attribute": "cuPointerGetAttribute(&{into}, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, {1})",
@@ -31,8 +40,6 @@ _SPELLED = {
 
 def spelled(call: Call) -> tuple[list[str], str]:
     """The declarations that the call needs, and the call."""
-    if call.method == "use_device":
-        return [], f"use_device(&{call.into})"
     declarations: list[str] = []
     words: list[str] = []
     count = 0
@@ -55,6 +62,12 @@ def _word(argument: Argument) -> str:
 def _entry(entry: Access) -> str:
     flags = {"NONE": "NONE", "READ": "READ", "READWRITE": "READWRITE"}[entry.flags]
     return f"access_of({entry.who}, CU_MEM_ACCESS_FLAGS_PROT_{flags})"
+
+
+def _quoted(image: bytes) -> str:
+    """PTX as the lines of a C string."""
+    lines = [line for line in image.rstrip(b"\0").decode().splitlines() if line]
+    return "\n".join(f'    "{line}\\n"' for line in lines)
 
 
 STRUCTURES = {
@@ -154,16 +167,54 @@ static void choose_host(int count)
 }
 
 HELPERS = {
-    "use_device": """\
-/* A stream of a context on the owner, or on the accessor of host memory. */
-static CUresult use_device(CUstream *stream)
+    "stream_on": """\
+/* A stream in a context of this device, which becomes current. */
+static CUresult stream_on(CUdevice device, CUstream *stream)
 {
     CUcontext context = NULL;
-    CHECK(cuDevicePrimaryCtxRetain(&context, owner.type == CU_MEM_LOCATION_TYPE_DEVICE ? owner.id : accessor.id));
+    CHECK(cuDevicePrimaryCtxRetain(&context, device));
     CHECK(cuCtxSetCurrent(context));
     return cuStreamCreate(stream, CU_STREAM_NON_BLOCKING);
 }
 """,
+    "kernel": """\
+/* ---- the kernel ---- */
+
+enum { WORD = 0x5eedf00d };
+
+static const char image[] =
+@PTX@;
+
+/* A kernel in the current context writes WORD, and is waited for. */
+static CUresult write_by_kernel(CUdeviceptr to, CUstream stream)
+{
+    CUmodule module = NULL;
+    CUfunction function = NULL;
+    struct {
+        CUdeviceptr to;
+        unsigned int value;
+    } parameters = {to, WORD};
+    size_t size = sizeof parameters.to + sizeof parameters.value;
+    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &parameters, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
+                     CU_LAUNCH_PARAM_END};
+    CHECK(cuModuleLoadData(&module, image));
+    CHECK(cuModuleGetFunction(&function, module, "mempool_write"));
+    CHECK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, NULL, extra));
+    return cuStreamSynchronize(stream);
+}
+
+/* What is there, through memory of the accessor: a plain copy needs no access to the pool. */
+static CUresult read_word(unsigned int *word, CUdeviceptr from, CUstream stream)
+{
+    CUmemoryPool pool = NULL;
+    CUdeviceptr scratch = 0;
+    CHECK(cuDeviceGetDefaultMemPool(&pool, accessor.id));
+    CHECK(cuMemAllocFromPoolAsync(&scratch, sizeof *word, pool, stream));
+    CHECK(cuMemcpyAsync(scratch, from, sizeof *word, stream));
+    CHECK(cuStreamSynchronize(stream));
+    return cuMemcpyDtoH(word, scratch, sizeof *word);
+}
+""".replace("@PTX@", _quoted(kernels.IMAGE)),
     "sets": """\
 /* ---- sets of pool handles ---- */
 

@@ -28,8 +28,11 @@ from mempool_cli.repro.language import (
     Repeat,
     Rule,
     Step,
+    Stop,
     Take,
     When,
+    Wrote,
+    Zero,
     derived,
 )
 
@@ -62,7 +65,8 @@ class _Parts:
         self.bad_status = "1"
         self.exit = f" == {self.bad} ? 0 : verdict" if trap else ""
         self.crash = self.bad if bug.crash_counts else "INCONCLUSIVE"
-        self.decides, self.decides_enum = bug.decides, f"ARM_{enum_name(bug.decides)}"
+        self.decides = " and ".join(bug.decides)
+        self.deciding = " || ".join(f"arm == ARM_{enum_name(arm)}" for arm in bug.decides)
         self.header = _header(bug, seen_on)
         numbers = derived(bug.numbers)
         self.numbers = ", ".join(f"{enum_name(name)} = {number}" for name, number in numbers.items())
@@ -85,10 +89,15 @@ class _Parts:
         self.threads = "\n".join([HELPERS["in_thread"]] * bool(threads) + [_thread(step.body) for step in threads])
         self.thread_header = "#include <pthread.h>\n" if threads else ""
         self.steps = "\n".join(_indented(_steps(bug.steps), 1))
-        self.sizes = "\n".join(f"    found.{each.name} = {each.of}.count;" for each in bug.counters if each.of)
+        sizes = [f"    found.{each.name} = {each.of}.count;" for each in bug.counters if each.of]
+        self.sizes = "\n".join([*sizes, ""] if sizes else [])
+        faulting = " || ".join(f"arm == ARM_{enum_name(arm)}" for arm in bug.faulting)
+        self.skips = f"            if (!ALLOW_FAULTS && ({faulting}))\n                continue;\n" if faulting else ""
 
     def _needed(self, calls: Sequence[Call]) -> list[str]:
-        needed = ["use_device"] if any(call.method == "use_device" for call in calls) else []
+        methods = {call.method for call in calls}
+        needed = ["stream_on"] if methods & {"use_device", "use_accessor"} else []
+        needed += ["kernel"] if "write_by_kernel" in methods else []
         needed += ["sets"] if any(isinstance(step, Put) for step in self._steps) else []
         return needed + (["note"] if any(isinstance(step, Note) for step in self._steps) else [])
 
@@ -111,6 +120,10 @@ def _header(bug: Bug, seen_on: Sequence[str]) -> str:
         f"Build     cc {name}.c -lcuda -o {name}",
         f"          cc -I/usr/local/cuda/include {name}.c -L/usr/local/cuda/lib64/stubs -lcuda -o {name}",
         "Options   -DOWNER=0 -DACCESSOR=1; otherwise the first pair that can",
+        *(
+            f"          -DALLOW_FAULTS=1 runs the arm {arm} too: a fault kills the other clients of an MPS server"
+            for arm in bug.faulting
+        ),
         f"Run       ./{name}    all trials, then the verdict as the last line",
         f"Exit      {_exits(bug)}, 6 inconclusive, 3 no driver or no device",
         *(f"Arm       {arm}: {words}" for arm, words in bug.arms.items()),
@@ -185,6 +198,8 @@ def _step(step: Step) -> list[str]:
             return [
                 line for arm, body in arms.items() for line in _block(f"if (arm == ARM_{enum_name(arm)})", _steps(body))
             ]
+        case Stop():
+            return ["conclude();"]
         case InThread(body):
             return [f"in_thread({thread_name(body)});"]
         case InHistory(history, body):
@@ -260,6 +275,10 @@ def _condition(condition: Condition) -> str:
     match condition:
         case Is(name, value):
             return f"{name} == {_constant(value)}"
+        case Zero(name):
+            return f"{name} == 0"
+        case Wrote(name):
+            return f"{name} == WORD"
         case Less(index, number):
             return f"{index} < {enum_name(number)}"
         case Holds(collection, name):

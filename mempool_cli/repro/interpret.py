@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections import Counter as Tally
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mempool_cli.driver import kernels
 from mempool_cli.driver.codes import Code, code_name
 from mempool_cli.driver.port import AccessEntry, AccessFlags, Driver, Location, PoolProperties
 from mempool_cli.errors import DriverError
@@ -31,13 +32,16 @@ from mempool_cli.repro.language import (
     Note,
     Place,
     Put,
-    Remark,
     Repeat,
     Step,
+    Stop,
     Take,
     When,
+    Wrote,
+    Zero,
 )
 
+WORD = 0x5EED_F00D
 _NON_BLOCKING = 1
 
 
@@ -55,10 +59,16 @@ class Machine:
     sets: dict[str, set[int]] = field(default_factory=dict)
     counts: Tally[str] = field(default_factory=Tally)
     codes: Tally[str] = field(default_factory=Tally)
+    stopped: bool = False
+
+    def __post_init__(self) -> None:
+        self.variables["accessor_ordinal"] = self.accessor.id
 
     def run(self, steps: Sequence[Step]) -> None:
         """Does the steps. DriverError when a call fails that has to succeed."""
         for step in steps:
+            if self.stopped:
+                return
             self._step(step)
 
     def _step(self, step: Step) -> None:
@@ -105,25 +115,28 @@ class Machine:
                 self.sets.setdefault(collection, set()).add(self.variables[name])
             case Take(collection, name):
                 self.sets.setdefault(collection, set()).discard(self.variables[name])
-            case Remark():
-                return
+            case Stop():
+                self.stopped = True
             case Count(counter):
                 self.counts[counter] += 1
             case Note(code):
                 self.codes[code_name(self.variables[code])] += 1
 
     def _call(self, call: Call) -> None:
-        if call.method == "use_device":
-            result = self._use_device()
-        else:
-            method = getattr(self.driver, call.method)
-            try:
-                result = method(*(self._argument(each) for each in call.arguments))
-            except DriverError as error:
-                if call.code is None:
-                    raise
-                self.variables[call.code] = error.words.code
-                return
+        own: dict[str, Callable[..., Any]] = {
+            "use_device": self._use_device,
+            "use_accessor": self._use_accessor,
+            "write_by_kernel": self._write_by_kernel,
+            "read_word": self._read_word,
+        }
+        method = own.get(call.method) or getattr(self.driver, call.method)
+        try:
+            result = method(*(self._argument(each) for each in call.arguments))
+        except DriverError as error:
+            if call.code is None:
+                raise
+            self.variables[call.code] = error.words.code
+            return
         if call.code is not None:
             self.variables[call.code] = 0
         if call.into is not None:
@@ -131,10 +144,29 @@ class Machine:
 
     def _use_device(self) -> int:
         """A stream of a context on the owner, or on the accessor of host memory."""
-        driver: Any = self.driver
-        device = self.owner.id if self.owner.type == self.accessor.type else self.accessor.id
-        driver.ctx_set_current(driver.device_primary_ctx_retain(device))
-        return int(driver.stream_create(_NON_BLOCKING))
+        return self._stream_on(self.owner.id if self.owner.type == self.accessor.type else self.accessor.id)
+
+    def _use_accessor(self) -> int:
+        return self._stream_on(self.accessor.id)
+
+    def _stream_on(self, device: int) -> int:
+        self.driver.ctx_set_current(self.driver.device_primary_ctx_retain(device))
+        return self.driver.stream_create(_NON_BLOCKING)
+
+    def _write_by_kernel(self, pointer: int, stream: int) -> None:
+        """A kernel in the current context writes WORD, and is waited for: DriverError when it could not."""
+        function = self.driver.module_get_function(self.driver.module_load_data(kernels.IMAGE), kernels.WRITE)
+        parameters = kernels.write_parameters(pointer, WORD)
+        self.driver.launch_kernel(function, (1, 1, 1), (1, 1, 1), stream, parameters)
+        self.driver.stream_synchronize(stream)
+
+    def _read_word(self, pointer: int, stream: int) -> int:
+        """What is at `pointer`, through memory of the accessor: a plain copy needs no access to the pool."""
+        pool = self.driver.device_get_default_mem_pool(self.accessor.id)
+        scratch = self.driver.mem_alloc_from_pool_async(4, pool, stream)
+        self.driver.memcpy_async(scratch, pointer, 4, stream)
+        self.driver.stream_synchronize(stream)
+        return int.from_bytes(self.driver.memcpy_dtoh(scratch, 4), "little")
 
     def _argument(self, argument: Argument) -> Any:
         match argument:
@@ -160,6 +192,10 @@ class Machine:
         match condition:
             case Is(name, value):
                 return self.variables[name] == (Code[value] if value in Code.__members__ else AccessFlags[value])
+            case Zero(name):
+                return self.variables[name] == 0
+            case Wrote(name):
+                return self.variables[name] == WORD
             case Less(index, number):
                 return self.variables[index] < self.variables[number]
             case Holds(collection, name):

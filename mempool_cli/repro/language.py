@@ -148,13 +148,18 @@ class Note:
 
 
 @dataclass(frozen=True)
+class Stop:
+    """The trial has seen enough."""
+
+
+@dataclass(frozen=True)
 class Remark:
     """A comment for the reader of the C file."""
 
     text: str
 
 
-Step = Remark | Call | Repeat | When | InArm | InHistory | InThread | Keep | Fetch | Put | Take | Count | Note
+Step = Remark | Stop | Call | Repeat | When | InArm | InHistory | InThread | Keep | Fetch | Put | Take | Count | Note
 
 
 # --- conditions ---
@@ -177,6 +182,20 @@ class Holds:
 
 
 @dataclass(frozen=True)
+class Zero:
+    """A number in this variable is 0."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Wrote:
+    """The word that a variable holds is the one that the kernel writes."""
+
+    name: str
+
+
+@dataclass(frozen=True)
 class Less:
     """An index is below a number of the description."""
 
@@ -191,7 +210,7 @@ class Not:
     condition: Condition
 
 
-Condition = Is | Holds | Less | Not
+Condition = Is | Holds | Less | Zero | Wrote | Not
 
 
 # --- verdicts ---
@@ -229,9 +248,11 @@ def derived(numbers: Mapping[str, int]) -> dict[str, int]:
 class Bug:
     """A driver bug, or a documented behaviour that bites (a trap).
 
-    The trials are each arm in each history, `rules` judge each; the verdict is that of the arm `decides`, over all
-    its histories and repeats. `numbers`: constants of the description that options can change. `crash_counts`: that the
-    driver kills the process is the behaviour too.
+    The trials are each arm in each history, `rules` judge each; the verdict is that of the arms that `decides` names,
+    over all their histories and repeats. `numbers`: constants of the description that options can change.
+    `crash_counts`: that the driver kills the process is the behaviour too. `faulting`: arms that may provoke a fault
+    of a kernel, which are run only when that is allowed. `enforced`: the counters of an access that got through, and
+    of one that was blocked.
     """
 
     id: str
@@ -241,10 +262,12 @@ class Bug:
     sources: tuple[str, ...]
     needs: Mapping[Variant, str]
     arms: Mapping[str, str]
-    decides: str
+    decides: tuple[str, ...]
     histories: Mapping[str, str]
     numbers: Mapping[str, int]
     steps: tuple[Step, ...]
     counters: tuple[Counter, ...]
     rules: tuple[Rule, ...]
     crash_counts: bool = False
+    faulting: tuple[str, ...] = ()
+    enforced: tuple[str, str] | None = None

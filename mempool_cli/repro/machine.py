@@ -32,7 +32,7 @@ def facts() -> dict[str, Any]:
             "groups": _count("/sys/kernel/iommu_groups"),
             "command_line": " ".join(re.findall(r"\S*iommu\S*", _text("/proc/cmdline") or "")) or None,
         },
-        "mps": _mps(),
+        "mps": mps_runs(),
         "mig": re.findall(r"MIG Mode\s+Current\s+: (.+)", query),
         "vbios": re.findall(r"VBIOS Version\s+: (.+)", query),
         "gsp_firmware": re.findall(r"GSP Firmware Version\s+: (.+)", query),
@@ -91,7 +91,7 @@ def _hypervisor() -> str | None:
     return named or ("yes" if flag else None)
 
 
-def _mps() -> bool | None:
+def mps_runs() -> bool | None:
     """Whether an MPS control daemon runs that this user can see."""
     try:
         names = [_text(f"/proc/{pid.name}/comm") for pid in Path("/proc").iterdir() if pid.name.isdigit()]

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -47,6 +47,7 @@ class Choices:
     repeat: int = 2
     limit: float = 60.0
     arms: tuple[str, ...] = ()
+    allow_faults: bool = False
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,8 @@ def _reproduction(
         verdict=verdict,
         why=f"{first.arm}, {first.history}: {first.why}"
         if first
-        else f"the arm {bug.decides} decides, and was not run",
+        else f"the arm {bug.decides[0]} decides, and was not run",
+        enforced=_enforced(bug, trials) if verdict == "affected" else None,
         trials=trials,
     )
     for trial, calls in told:
@@ -182,6 +184,7 @@ def _trials(
     source: DriverSource, bug: Bug, pair: Pair, choices: Choices
 ) -> Iterator[tuple[ReproTrial, tuple[str, ...]]]:
     arms = [arm for arm in bug.arms if not choices.arms or arm in choices.arms]
+    arms = [arm for arm in arms if choices.allow_faults or arm not in bug.faulting]
     for arm, history, repeat in product(arms, bug.histories, range(choices.repeat)):
         plan = TrialPlan(
             source=source.encode().decode(),
@@ -253,13 +256,22 @@ def _end(outcome: Outcome) -> str:
     return f"{ended}{inside}{last}{remains}"
 
 
+def _enforced(bug: Bug, trials: Sequence[ReproTrial]) -> Literal["yes", "no", "untested"] | None:
+    """Whether the access that the driver reports is more than words; None for a bug that has no such question."""
+    if bug.enforced is None:
+        return None
+    counted = [each for trial in trials for each in trial.counted if each.count]
+    through, blocked = (any(each.name == name for each in counted) for name in bug.enforced)
+    return "no" if through else "yes" if blocked else "untested"
+
+
 def _decide(bug: Bug, trials: Sequence[ReproTrial]) -> tuple[Verdict, ReproTrial | None]:
     """The verdict of the arm that decides, over its histories and repeats, and the trial that gave it.
 
     A trial that failed counts, of whatever arm, unless the bug was seen all the same.
     """
     failed = [trial for trial in trials if trial.verdict == "failed"]
-    deciding = [trial for trial in trials if trial.arm == bug.decides and trial.verdict != "failed"]
+    deciding = [trial for trial in trials if trial.arm in bug.decides and trial.verdict != "failed"]
     seen = {trial.verdict for trial in deciding} & {"affected", "present"}
     if failed and not seen:
         return "failed", failed[0]

@@ -21,6 +21,9 @@
 #ifndef ACCESSOR
 #define ACCESSOR -1
 #endif
+#ifndef ALLOW_FAULTS
+#define ALLOW_FAULTS 0
+#endif
 
 enum { LIMIT_SECONDS = 60, CODES = 8, @NUMBERS@ };
 
@@ -139,6 +142,11 @@ static void print_device(const char *role, CUdevice device)
 @RULES@
 }
 
+static void conclude(void)
+{
+@SIZES@    judge();
+}
+
 static void trial(enum variant variant, enum arm arm, enum history history)
 {
     int count = 0;
@@ -156,8 +164,7 @@ static void trial(enum variant variant, enum arm arm, enum history history)
     print_device("accessor", accessor.id);
 
 @STEPS@
-@SIZES@
-    judge();
+    conclude();
 }
 
 /* ---- the parent: it never calls cuInit ---- */
@@ -246,19 +253,19 @@ static void print_evidence(int variant, int arm, int history, const struct evide
 @EVIDENCE@
 }
 
-/* The verdict about one kind of pools; the arm that decides is `@DECIDES@`. */
+/* The verdict about one kind of pools; decided by: @DECIDES@. */
 static enum verdict all_trials(const char *program, int variant)
 {
     enum verdict verdict = @GOOD@;
     for (int arm = 0; arm < ARMS; arm++)
         for (int history = 0; history < HISTORIES; history++) {
-            struct evidence evidence = run_trial(program, variant, arm, history);
+@SKIPS@            struct evidence evidence = run_trial(program, variant, arm, history);
             puts("");
             print_evidence(variant, arm, history, &evidence);
             puts("");
             if (evidence.hopeless)
                 return evidence.verdict;
-            if (arm == @DECIDES_ENUM@)
+            if (@DECIDING@)
                 verdict = worse(verdict, evidence.verdict);
         }
     return verdict;

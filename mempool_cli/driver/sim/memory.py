@@ -76,8 +76,12 @@ class Memory(Contexts):
         self._found("memcpy_htod", pointer, len(data)).write(pointer, data)
 
     def memcpy_dtoh(self, pointer: int, size: int) -> bytes:
+        """Memory of a host pool is no device memory to it (measured)."""
         self._enter_context_call("memcpy_dtoh")
-        return self._found("memcpy_dtoh", pointer, size).read(pointer, size)
+        allocation = self._found("memcpy_dtoh", pointer, size)
+        if allocation.pool.properties.location.type != LocationType.DEVICE:
+            self._fail("memcpy_dtoh", Code.CUDA_ERROR_INVALID_VALUE)
+        return allocation.read(pointer, size)
 
     def memset_d8_async(self, pointer: int, value: int, size: int, stream: int) -> None:
         device = self._enter_stream_call("memset_d8_async", stream)

@@ -16,7 +16,7 @@ BUG = Bug(
     ),
     needs={"unreachable": "two devices, one of which does not reach the other"},
     arms={"grant": "granted before anything was allocated"},
-    decides="grant",
+    decides=("grant",),
     histories={"never-allocated": "a pool without an allocation"},
     numbers={},
     steps=(

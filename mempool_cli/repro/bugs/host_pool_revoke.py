@@ -8,18 +8,42 @@ from mempool_cli.repro.language import (
     Call,
     Count,
     Counter,
+    InArm,
     InHistory,
     Is,
     NewPool,
+    Note,
     Place,
     Remark,
     Repeat,
     Rule,
     Step,
+    Stop,
     When,
+    Wrote,
+    Zero,
 )
 
 _READ: Step = Call("mem_pool_get_access", ("pool", Place("accessor")), into="flags")
+
+_PAGEABLE_MEMORY_ACCESS = 88
+
+_TRY_WITH_A_KERNEL: tuple[Step, ...] = (
+    Remark("A device that may use any memory of the host proves nothing here."),
+    Call("device_get_attribute", (_PAGEABLE_MEMORY_ACCESS, "accessor_ordinal"), into="pageable"),
+    When(Zero("pageable"), (), (Count("pageable"), Stop())),
+    Call("write_by_kernel", ("memory", "stream"), code="ran"),
+    Note("ran"),
+    When(
+        Is("ran", "CUDA_SUCCESS"),
+        (
+            Call("read_word", ("memory", "stream"), into="word"),
+            When(Wrote("word"), (Count("got_through"),), (Count("dropped"),)),
+        ),
+        (When(Is("ran", "CUDA_ERROR_ILLEGAL_ADDRESS"), (Count("blocked"),)),),
+    ),
+    Stop(),
+)
 
 BUG = Bug(
     id="host-pool-revoke",
@@ -30,8 +54,13 @@ BUG = Bug(
     " 580.159.04 it works.",
     sources=("https://github.com/NVIDIA/cuda-python, tests of peer access of pinned memory resources",),
     needs={"host": "a device that can access pools in host memory"},
-    arms={"revoke": "granted, then revoked"},
-    decides="revoke",
+    arms={
+        "revoke": "granted, then revoked, and read back",
+        "kernel": "granted, then revoked, and a kernel writes to memory of the pool",
+    },
+    faulting=("kernel",),
+    enforced=("got_through", "blocked"),
+    decides=("revoke", "kernel"),
     histories={"never-allocated": "pools without an allocation", "allocated": "with a live allocation"},
     numbers={"pools": 8},
     steps=(
@@ -51,6 +80,7 @@ BUG = Bug(
                 Call("mem_pool_set_access", ("pool", (Access("accessor", "NONE"),))),
                 _READ,
                 When(Is("flags", "NONE"), (Count("revoked"),), (Count("kept"),)),
+                InHistory("allocated", (InArm({"kernel": _TRY_WITH_A_KERNEL}),)),
                 InHistory(
                     "allocated",
                     (Call("mem_free_async", ("memory", "stream")), Call("stream_synchronize", ("stream",))),
@@ -63,10 +93,19 @@ BUG = Bug(
         Counter("granted", "pools granted to the accessor, by the reading"),
         Counter("revoked", "of these without access after the revoke"),
         Counter("kept", "with access still"),
+        Counter("got_through", "kernels that wrote to memory of a revoked pool"),
+        Counter("blocked", "kernels that faulted on it"),
+        Counter("dropped", "kernels that ended well and wrote nothing"),
+        Counter("pageable", "devices that may use any memory of the host, so that a kernel proves nothing"),
     ),
     rules=(
-        Rule("inconclusive", "only {granted} of 8 grants took", "granted", below=8),
+        Rule("inconclusive", "no grant took", "granted", below=1),
         Rule("affected", "{kept} of {granted} pools kept the access that was revoked", "kept", at_least=1),
-        Rule("not-affected", "all {revoked} revokes took"),
+        Rule(
+            "inconclusive", "the device may use any memory of the host: a kernel proves nothing", "pageable", at_least=1
+        ),
+        Rule("affected", "a kernel wrote to memory of a pool that was revoked", "got_through", at_least=1),
+        Rule("inconclusive", "a kernel ended well and wrote nothing", "dropped", at_least=1),
+        Rule("not-affected", "{revoked} of {granted} revokes took"),
     ),
 )

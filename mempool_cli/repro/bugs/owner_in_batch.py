@@ -35,7 +35,7 @@ BUG = Bug(
         "host": "a device that can access pools in host memory",
     },
     arms={"clear": "granted, then cleared together with the owner"},
-    decides="clear",
+    decides=("clear",),
     histories={"never-allocated": "a pool without an allocation"},
     numbers={},
     steps=(

@@ -23,14 +23,35 @@ from mempool_cli.repro.language import (
     Repeat,
     Rule,
     Step,
+    Stop,
     Take,
     When,
+    Wrote,
 )
 
 _ENOUGH = 8
 _BYTES = 1 << 20
 
 _READ: Step = Call("mem_pool_get_access", ("pool", Place("accessor")), into="flags")
+
+_TRY_WITH_A_KERNEL: tuple[Step, ...] = (
+    Remark("The driver says that the accessor may use this pool. May its kernel?"),
+    Call("use_device", (), into="stream"),
+    Call("mem_alloc_from_pool_async", (_BYTES, "pool", "stream"), into="memory"),
+    Call("stream_synchronize", ("stream",)),
+    Call("use_accessor", (), into="there"),
+    Call("write_by_kernel", ("memory", "there"), code="ran"),
+    Note("ran"),
+    When(
+        Is("ran", "CUDA_SUCCESS"),
+        (
+            Call("read_word", ("memory", "there"), into="word"),
+            When(Wrote("word"), (Count("got_through"),), (Count("dropped"),)),
+        ),
+        (When(Is("ran", "CUDA_ERROR_ILLEGAL_ADDRESS"), (Count("blocked"),)),),
+    ),
+    Stop(),
+)
 
 # Nobody has granted anything on a pool that was created a moment ago.
 _LOOK_AT_THE_NEW_POOL: tuple[Step, ...] = (
@@ -42,7 +63,7 @@ _LOOK_AT_THE_NEW_POOL: tuple[Step, ...] = (
         (
             Count("recycled_tainted"),
             Put("tainted_values", "pool"),
-            When(Is("flags", "NONE"), (), (Count("inherited"),)),
+            When(Is("flags", "NONE"), (), (Count("inherited"), InArm({"kernel": _TRY_WITH_A_KERNEL}))),
         ),
         (
             When(
@@ -86,6 +107,8 @@ _CLEAN_UP = InArm(
     }
 )
 
+_GONE: tuple[Step, ...] = (Take("tainted", "pool"), Count("cleared_by_others"))
+
 _TAINT: tuple[Step, ...] = (
     Fetch("pool", "pools", "i"),
     *_GRANT,
@@ -94,7 +117,7 @@ _TAINT: tuple[Step, ...] = (
     Call("mem_pool_get_access", ("pool", Place("accessor")), into="last"),
     Call("mem_pool_destroy", ("pool",)),
     When(Is("flags", "READWRITE"), (Put("tainted", "pool"),)),
-    InArm({"none": (When(Is("last", "READWRITE"), (), (Take("tainted", "pool"), Count("cleared_by_others"))),)}),
+    InArm({arm: (When(Is("last", "READWRITE"), (), _GONE),) for arm in ("none", "kernel")}),
 )
 
 _CONTROL: tuple[Step, ...] = (
@@ -124,8 +147,11 @@ BUG = Bug(
         "none": "no clearing before destroy",
         "per-device": "access cleared device by device before destroy",
         "one-call-with-owner": "one clearing call that lists the owner too, as a public workaround did",
+        "kernel": "no clearing, and a kernel of the accessor writes to the first pool that inherited access",
     },
-    decides="none",
+    faulting=("kernel",),
+    enforced=("got_through", "blocked"),
+    decides=("none",),
     histories={"never-allocated": "pools without an allocation", "allocated": "allocated, freed, synchronised"},
     numbers={"attempts": 256, "batch": 16, "control_rounds": 4},
     steps=(
@@ -154,6 +180,9 @@ BUG = Bug(
         Counter("fresh_with_access", "new handles born with access"),
         Counter("clean_with_access", "handles of never granted pools born with access"),
         Counter("not_granted", "grants that did not take"),
+        Counter("got_through", "kernels that wrote to memory of a pool with inherited access"),
+        Counter("blocked", "kernels that faulted on it"),
+        Counter("dropped", "kernels that ended well and wrote nothing"),
         Counter("cleared_by_others", "grants that were gone before destroy, though nobody cleared them"),
     ),
     rules=(
