@@ -439,7 +439,9 @@ class ReproReport(Result, frozen=True, kw_only=True):
         for verdict, code in (("affected", "affected"), ("failed", "trial-failed"), ("inconclusive", "inconclusive")):
             one = found.get(cast("Verdict", verdict))
             if one:
-                return Problem(code=code, message=f"{one.bug}, {one.variant} pools: {one.why}")
+                hand_over = f"`mempool repro {one.bug} --report FILE --emit-c FILE` writes what a driver team needs"
+                hint = hand_over if verdict == "affected" else None
+                return Problem(code=code, message=f"{one.bug}, {one.variant} pools: {one.why}", hint=hint)
         return None
 
 
