@@ -432,10 +432,10 @@ class ReproReport(Result, frozen=True, kw_only=True):
 
     @property
     def problem(self) -> Problem | None:
-        """`affected`, `trial-failed` or `inconclusive`; None when all is clean, or a trap whatever it answers."""
-        found = {
-            one.verdict: one for one in reversed(self.reproductions) if one.kind == "bug" or one.verdict == "failed"
-        }
+        """`affected`, `trial-failed` or `inconclusive`; None when all is clean; a trap that was seen is."""
+        seen = {one.bug for one in self.reproductions if one.verdict == "present"}
+        moot = [one for one in self.reproductions if one.verdict == "inconclusive" and one.bug in seen]
+        found = {one.verdict: one for one in reversed(self.reproductions) if one not in moot}
         for verdict, code in (("affected", "affected"), ("failed", "trial-failed"), ("inconclusive", "inconclusive")):
             one = found.get(cast("Verdict", verdict))
             if one:

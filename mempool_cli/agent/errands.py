@@ -12,6 +12,7 @@ from mempool_cli.agent.door import Door
 from mempool_cli.agent.readiness import NOT_INITIALISED, seems_initialised
 from mempool_cli.model import AccessChange, Answer
 from mempool_cli.requests import AnyRequest, Grant, OnEvent, Probe
+from mempool_cli.whole_file import write_whole
 from mempool_cli.wording import device_list
 
 _POLL_SECONDS = 0.01
@@ -86,7 +87,7 @@ class Errands:
             door.tell(f"{path} was not written: {answer.problem.message}")
             return
         try:
-            _write(path, _worded(answer, orders.matrix_format))
+            write_whole(path, _worded(answer, orders.matrix_format))
             orders.report(f"matrix {path}")
         except OSError as error:
             orders.report("no matrix")
@@ -114,14 +115,3 @@ def _worded(answer: Answer, form: str) -> str:
     from mempool_cli.render.document import document
 
     return document("probe", answer) if form == "json" else plain_text(answer, matrix=True)
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all: what was there stays until the new is complete."""
-    new = path.with_name(f"{path.name}.{os.getpid()}.new")
-    try:
-        new.write_text(text)
-        new.replace(path)
-    except OSError:
-        new.unlink(missing_ok=True)
-        raise

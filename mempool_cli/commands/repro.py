@@ -66,7 +66,7 @@ def repro(
     """
     from mempool_cli.driver import driver_source
     from mempool_cli.model import Answer
-    from mempool_cli.repro.run import Calls, Choices, list_bugs, reproduce
+    from mempool_cli.repro.run import Choices, list_bugs, reproduce
 
     if listed:
         finish(ctx, Answer(result=list_bugs()))
@@ -87,18 +87,17 @@ def repro(
         arms=cleanup,
         allow_faults=allow_faults,
     )
-    kept: list[Calls] = []
-    answer = reproduce(source, wanted, choices, print_event, kept.append)
+    found = reproduce(source, wanted, choices, print_event)
     if emit_c:
         from mempool_cli.repro import find_bug
         from mempool_cli.repro.report import write_program
 
-        write_program(emit_c, find_bug(wanted[0]), answer)
+        write_program(emit_c, find_bug(wanted[0]), found.answer)
     if report:
         from mempool_cli.repro.report import write_report
 
-        write_report(report, answer, kept, redact=redact)
-    finish(ctx, answer)
+        write_report(report, found, redact=redact)
+    finish(ctx, found.answer)
 
 
 def _wanted(ctx: click.Context, names: tuple[str, ...], *, all_bugs: bool, traps: bool) -> list[str]:

@@ -119,7 +119,8 @@ static void choose_device(int count)
             }
         }
     }
-    nothing_to_do("no device reaches another one with memory pools");
+    nothing_to_do(OWNER < 0 && ACCESSOR < 0 ? "no device reaches another one with memory pools"
+                                            : "no device reaches another one, with OWNER and ACCESSOR as they are");
 }
 """,
     "unreachable": """\
@@ -143,7 +144,8 @@ static void choose_unreachable(int count)
             }
         }
     }
-    nothing_to_do("no device with memory pools is out of reach of another one");
+    nothing_to_do(OWNER < 0 && ACCESSOR < 0 ? "no device with memory pools is out of reach of another one"
+                                            : "no device is out of reach, with OWNER and ACCESSOR as they are");
 }
 """,
     "host": """\

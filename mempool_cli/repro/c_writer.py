@@ -131,7 +131,7 @@ def _header(bug: Bug, seen_on: Sequence[str]) -> str:
         "Every trial is a process of its own: this program again, with --trial VARIANT ARM HISTORY.",
     ]
     lines = [line for text in paragraphs for line in _wrapped(text)]
-    return "\n".join(f" * {line}".rstrip() for line in lines)
+    return "\n".join(f" * {line}".rstrip().replace("*/", "* /") for line in lines)
 
 
 def _exits(bug: Bug) -> str:

@@ -52,7 +52,8 @@ def redacted(value: Any) -> Any:
 
 def _without_names(text: str) -> str:
     for pattern in (
-        r"(?:GPU|MIG)-[0-9a-f]{8}-[0-9a-f-]{27}",
+        r"(?:GPU|MIG)-[0-9a-fA-F][0-9a-fA-F-]*",
+        r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b",
         r"\b(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]\b",
         r"(?<=Serial Number)\s+: .+",
         r"\b[0-9a-f]{32}\b",

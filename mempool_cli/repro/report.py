@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from mempool_cli import __version__
 from mempool_cli.errors import MempoolError
@@ -15,16 +15,17 @@ from mempool_cli.model import Answer, ReproReport, envelope
 from mempool_cli.repro.c_writer import c_program
 from mempool_cli.repro.language import Bug
 from mempool_cli.repro.machine import facts, redacted
-from mempool_cli.repro.run import Calls
+from mempool_cli.repro.run import Reproduced
+from mempool_cli.whole_file import write_whole
 
 
-def write_report(file: Path, answer: Answer, kept: Sequence[Calls], *, redact: bool) -> None:
+def write_report(file: Path, found: Reproduced, *, redact: bool) -> None:
     """One JSON document; MempoolError `output` when it cannot be written."""
     document: dict[str, Any] = {
         "schema": "mempool-report/1",
         "mempool": __version__,
         "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "result": envelope("repro", answer),
+        "result": envelope("repro", found.answer),
         "calls": [
             {
                 "bug": one.reproduction.bug,
@@ -34,8 +35,9 @@ def write_report(file: Path, answer: Answer, kept: Sequence[Calls], *, redact: b
                 "repeat": one.trial.repeat,
                 "calls": list(one.calls),
             }
-            for one in kept
+            for one in found.calls
         ],
+        "devices": msgspec.to_builtins(found.devices),
         "machine": facts(),
     }
     _write(file, json.dumps(redacted(document) if redact else document, indent=1) + "\n")
@@ -59,11 +61,7 @@ def _seen_on(bug: Bug, answer: Answer) -> list[str]:
 
 
 def _write(file: Path, text: str) -> None:
-    """Whole or not at all."""
-    new = file.with_name(f"{file.name}.{os.getpid()}.new")
     try:
-        new.write_text(text)
-        new.replace(file)
+        write_whole(file, text)
     except OSError as error:
-        new.unlink(missing_ok=True)
         raise MempoolError("output", f"{file} cannot be written: {error.strerror}") from error

@@ -76,14 +76,16 @@ class Calls(NamedTuple):
     calls: tuple[str, ...]
 
 
-def reproduce(
-    source: DriverSource,
-    names: Sequence[str],
-    choices: Choices,
-    on_event: OnEvent,
-    keep: Callable[[Calls], None] = lambda calls: None,
-) -> Answer:
-    """Runs these bugs in all variants that the machine allows. `keep` gets the calls of the trial behind each verdict.
+class Reproduced(NamedTuple):
+    """The answer, the devices of the machine, and the calls of the trial behind each verdict."""
+
+    answer: Answer
+    devices: tuple[DeviceDetail, ...] = ()
+    calls: tuple[Calls, ...] = ()
+
+
+def reproduce(source: DriverSource, names: Sequence[str], choices: Choices, on_event: OnEvent) -> Reproduced:
+    """Runs these bugs in all variants that the machine allows.
 
     MempoolError `unknown-bug`, `unknown-device`, `usage`; what the machine lacks for any of them is in the answer.
     """
@@ -95,13 +97,15 @@ def reproduce(
     seen = _look(source)
     where = Where(kind="local", pid=os.getpid())
     if seen.failure:
-        return Answer(driver=seen.driver, where=where, failure=seen.failure)
+        return Reproduced(Answer(driver=seen.driver, where=where, failure=seen.failure))
+    kept: list[Calls] = []
     done = [
-        _reproduction(source, bug, variant, seen.devices, choices, on_event, keep)
+        _reproduction(source, bug, variant, seen.devices, choices, on_event, kept.append)
         for bug in bugs
         for variant in bug.needs
     ]
-    return Answer(driver=seen.driver, where=where, result=ReproReport(reproductions=tuple(done)))
+    answer = Answer(driver=seen.driver, where=where, result=ReproReport(reproductions=tuple(done)))
+    return Reproduced(answer, seen.devices, tuple(kept))
 
 
 def _look(source: DriverSource) -> Survey:
@@ -171,9 +175,16 @@ def _pair(variant: Variant, devices: Sequence[DeviceDetail], choices: Choices) -
         reached = owner.ordinal in accessor.peers
         if owner.pools_supported and owner.ordinal != accessor.ordinal and reached == wanted:
             return Pair(owner.ordinal, accessor.ordinal)
+    among = _among(choices)
     if wanted:
-        return "no device reaches another one with memory pools"
-    return "no device with memory pools is out of reach of another one"
+        return f"no device reaches another one with memory pools{among}"
+    return f"no device with memory pools is out of reach of another one{among}"
+
+
+def _among(choices: Choices) -> str:
+    chosen = [f"owner device {choices.owner}"] if choices.owner else []
+    chosen += [f"accessor device {choices.accessor}"] if choices.accessor else []
+    return f", with {' and '.join(chosen)}" if chosen else ""
 
 
 def _chosen(word: str | None, devices: Sequence[DeviceDetail]) -> Sequence[DeviceDetail]:

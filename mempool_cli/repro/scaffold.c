@@ -44,7 +44,7 @@ struct evidence {
     char reason[192];
     int hopeless; /* nothing of this kind can be run on this machine */
     CUresult codes[CODES];
-    int answered[CODES]; /* how often each of them was the answer of a clearing call */
+    int answered[CODES]; /* how often each of them was the answer of a call that may fail */
 @COUNTERS@
 };
 
@@ -69,6 +69,11 @@ static CUresult show(const char *call, CUresult result)
     return result;
 }
 
+static int exit_status(enum verdict verdict)
+{
+    return verdict@EXIT@;
+}
+
 /* The end of a trial: evidence to the parent, verdict as the exit status. */
 static void finish(enum verdict verdict, const char *reason)
 {
@@ -79,7 +84,7 @@ static void finish(enum verdict verdict, const char *reason)
     fflush(stdout);
     if (evidence_fd >= 0 && write(evidence_fd, &found, sizeof found) != (ssize_t)sizeof found)
         perror("evidence");
-    _exit(verdict);
+    _exit(exit_status(verdict));
 }
 
 static void give_up(const char *call, CUresult result)
@@ -249,7 +254,7 @@ static void print_evidence(int variant, int arm, int history, const struct evide
            verdict_name(e->verdict), e->reason);
     for (int i = 0; i < CODES; i++)
         if (e->answered[i])
-            printf("    %6d clearing calls answered %s\n", e->answered[i], result_name(e->codes[i]));
+            printf("    %6d calls answered %s\n", e->answered[i], result_name(e->codes[i]));
 @EVIDENCE@
 }
 
@@ -292,7 +297,7 @@ int main(int argc, char **argv)
         for (int variant = 0; variant < VARIANTS; variant++)
             verdict = worse(verdict, all_trials(argv[0], variant));
         printf("RESULT %s\n", verdict_name(verdict));
-        return verdict@EXIT@;
+        return exit_status(verdict);
     }
     if (argc >= 5 && strcmp(argv[1], "--trial") == 0) {
         int variant = index_of(argv[2], variant_names, VARIANTS);

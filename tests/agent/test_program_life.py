@@ -55,7 +55,8 @@ say("libcuda" in open("/proc/self/maps").read(), cuda.cuDeviceGetCount()[0].name
 
 def test_waiting_for_a_program_to_come_and_to_initialise_cuda(world: World) -> None:
     waits = world.start("mempool", *TRAIN, "probe", "0", "--wait", str(SECONDS))
-    with world.program(f"{BINDINGS}\ninput()\ncall('cuInit', 0)\nsay('now')\ninput()") as program:
+    with world.program(f"{BINDINGS}\nsay('up')\ninput()\ncall('cuInit', 0)\nsay('now')\ninput()") as program:
+        assert program.says() == "up"
         assert world.mempool(*TRAIN, "--wait", "0.1", "probe") == (3, "", NOT_YET)
         program.hears()
         assert program.says() == "now"

@@ -75,7 +75,7 @@ BUG = Bug(
                 ),
                 Call("mem_pool_set_access", ("pool", (Access("accessor", "READWRITE"),))),
                 _READ,
-                When(Is("flags", "READWRITE"), (Count("granted"),)),
+                When(Is("flags", "READWRITE"), (Count("granted"),), (Count("not_granted"),)),
                 Remark("Now it is taken away, and the driver accepts that."),
                 Call("mem_pool_set_access", ("pool", (Access("accessor", "NONE"),))),
                 _READ,
@@ -91,6 +91,7 @@ BUG = Bug(
     ),
     counters=(
         Counter("granted", "pools granted to the accessor, by the reading"),
+        Counter("not_granted", "grants that did not take"),
         Counter("revoked", "of these without access after the revoke"),
         Counter("kept", "with access still"),
         Counter("got_through", "kernels that wrote to memory of a revoked pool"),
@@ -99,7 +100,7 @@ BUG = Bug(
         Counter("pageable", "devices that may use any memory of the host, so that a kernel proves nothing"),
     ),
     rules=(
-        Rule("inconclusive", "no grant took", "granted", below=1),
+        Rule("inconclusive", "{not_granted} grants did not take", "not_granted", at_least=1),
         Rule("affected", "{kept} of {granted} pools kept the access that was revoked", "kept", at_least=1),
         Rule(
             "inconclusive", "the device may use any memory of the host: a kernel proves nothing", "pageable", at_least=1

@@ -46,14 +46,20 @@ BUG = Bug(
         Remark("The accessor first, then the owner, in one call."),
         Call("mem_pool_set_access", ("pool", (Access("accessor", "NONE"), Access("owner", "NONE"))), code="cleared"),
         Note("cleared"),
+        When(Is("cleared", "CUDA_SUCCESS"), (Count("accepted"),)),
         _READ,
         When(Is("flags", "NONE"), (), (Count("kept"),)),
         Call("mem_pool_destroy", ("pool",)),
     ),
-    counters=(Counter("granted", "grants that took"), Counter("kept", "pools that kept the access")),
+    counters=(
+        Counter("granted", "grants that took"),
+        Counter("accepted", "clearing calls that were accepted"),
+        Counter("kept", "pools that kept the access"),
+    ),
     rules=(
         Rule("inconclusive", "the grant did not take", "granted", below=1),
-        Rule("present", "the call was refused, and the accessor kept its access", "kept", at_least=1),
+        Rule("present", "the accessor kept its access", "kept", at_least=1),
+        Rule("inconclusive", "the call was refused, and the access was gone all the same", "accepted", below=1),
         Rule("absent", "the accessor lost its access"),
     ),
 )

@@ -109,15 +109,25 @@ _CLEAN_UP = InArm(
 
 _GONE: tuple[Step, ...] = (Take("tainted", "pool"), Count("cleared_by_others"))
 
+_STILL_THERE = When(Is("last", "READWRITE"), (), _GONE)
+
 _TAINT: tuple[Step, ...] = (
     Fetch("pool", "pools", "i"),
     *_GRANT,
     _CLEAN_UP,
-    Remark("Without a clearing call the access must still be there when the pool is destroyed."),
+    Remark("Without a clearing call, or after a refused one, the access must still be there at the destroy."),
     Call("mem_pool_get_access", ("pool", Place("accessor")), into="last"),
     Call("mem_pool_destroy", ("pool",)),
     When(Is("flags", "READWRITE"), (Put("tainted", "pool"),)),
-    InArm({arm: (When(Is("last", "READWRITE"), (), _GONE),) for arm in ("none", "kernel")}),
+    InArm(
+        {
+            **dict.fromkeys(("none", "kernel"), (_STILL_THERE,)),
+            **{
+                arm: (When(Is("cleared", "CUDA_SUCCESS"), (), (_STILL_THERE,)),)
+                for arm in ("per-device", "one-call-with-owner")
+            },
+        }
+    ),
 )
 
 _CONTROL: tuple[Step, ...] = (

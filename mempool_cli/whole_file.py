@@ -1,0 +1,24 @@
+"""A file written whole or not at all: until the new content is complete, the old one stays."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Puts the text into the file, through a link into what it leads to; OSError when that cannot be.
+
+    What is there and is no plain file, a terminal say, is written to, not replaced.
+    """
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        path.write_text(text)
+        return
+    new = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        new.write_text(text)
+        new.replace(path)
+    except OSError:
+        new.unlink(missing_ok=True)
+        raise

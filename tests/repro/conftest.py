@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+import pytest
+from cli.conftest import mempool as mempool
+from cli.conftest import this_package as this_package
+from standin.conftest import standin as standin
+
+from .trials_helper import run_here
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trials are quick: no process of their own."""
+    monkeypatch.setattr("mempool_cli.repro.run.run_trial", run_here)
