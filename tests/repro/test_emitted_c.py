@@ -19,7 +19,7 @@ from mempool_cli.repro.c_writer import c_program
 from mempool_cli.repro.language import Bug
 from mempool_cli.repro.run import Choices, reproduce
 
-pytestmark = pytest.mark.standin
+# Not marked as a test of the bindings: no Python is in it.
 
 FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror")
 WORST_FIRST = ("affected", "present", "inconclusive", "not-affected", "absent")
