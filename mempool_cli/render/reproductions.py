@@ -7,6 +7,7 @@ from rich.text import Text
 from mempool_cli.model import BugList, Reproduction, ReproReport, ReproTrial
 from mempool_cli.render.layout import grid, line
 
+_HEAD = ("arm", "history", "run", "verdict", "answered", "why")
 _STYLES = {"affected": "bold red", "present": "yellow", "failed": "bold red", "inconclusive": "bold yellow"}
 
 
@@ -35,9 +36,17 @@ def _reproduction(one: Reproduction, width: int | None) -> list[Text]:
     if one.enforced:
         lines.append(line(f"  is access enforced all the same: {one.enforced}"))
     if one.trials:
-        head = ("arm", "history", "run", "verdict", "answered", "why")
-        lines += grid(head, [_row(trial) for trial in one.trials], indent="  ", width=width)
+        table = grid(_HEAD, [_row(trial) for trial in one.trials], indent="  ")
+        fits = width is None or max(part.cell_len for part in table) <= width
+        lines += table if fits else [each for trial in one.trials for each in _narrow(trial)]
     return lines
+
+
+def _narrow(trial: ReproTrial) -> list[Text]:
+    """The same as a sentence, where the table has no room."""
+    arm, history, run, verdict, answered, why = _row(trial)
+    lines = [line(f"  {arm}, {history}, run {run}: {verdict}: {why}")]
+    return lines if answered == "-" else [*lines, line(f"    answered: {answered}")]
 
 
 def _where(one: Reproduction) -> str:
