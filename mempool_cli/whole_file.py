@@ -6,6 +6,21 @@ import os
 from pathlib import Path
 
 
+def unwritable(path: Path) -> str | None:
+    """Why no file can be put there, as far as that can be told before it is tried; None when it can."""
+    try:
+        path = path.resolve()
+    except OSError as error:
+        return str(error)
+    if path.is_dir():
+        return "it is a directory"
+    if not path.parent.is_dir():
+        return f"there is no directory {path.parent}"
+    if not path.exists() and not os.access(path.parent, os.W_OK | os.X_OK):
+        return f"no file can be put into {path.parent}"
+    return None
+
+
 def write_whole(path: Path, text: str) -> None:
     """Puts the text into the file, through a link into what it leads to; OSError when that cannot be.
 

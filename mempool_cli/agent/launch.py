@@ -16,6 +16,7 @@ from mempool_cli.requests import OnEvent
 from mempool_cli.session import directory, foreground, lifecycle
 from mempool_cli.session.files import RUNTIME_DIR
 from mempool_cli.session.lock import Lock, held
+from mempool_cli.whole_file import unwritable
 
 _SIGN_UP = "exec-{}.agents"
 _NO_AGENT = (
@@ -102,20 +103,12 @@ def _undone(orders: Orders, grants: str, matrix: str) -> list[str]:
 
 def _writable(file: Path) -> str:
     """The absolute path, if a file can be put there; the one that is there stays until there is another."""
-    try:
-        path = file.resolve()
-    except OSError as error:
-        raise MempoolError("output", f"nothing was run: the matrix cannot be written to {file}: {error}") from error
-    why = None
-    if path.exists() and not path.is_file():
+    why = unwritable(file)
+    if why is None and file.exists() and not file.is_file():
         why = "it is no regular file"
-    elif not path.parent.is_dir():
-        why = f"there is no directory {path.parent}"
-    elif not os.access(path.parent, os.W_OK | os.X_OK):
-        why = f"no file can be put into {path.parent}"
     if why:
         raise MempoolError("output", f"nothing was run: the matrix cannot be written to {file}: {why}")
-    return str(path)
+    return str(file.resolve())
 
 
 def _clear_old(where: Path) -> None:

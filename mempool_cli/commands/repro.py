@@ -24,13 +24,15 @@ from mempool_cli.commands.settings import settings
 @click.option("--list", "listed", is_flag=True, help="Show what can be exercised, and what each needs")
 @click.option("--owner", metavar="DEV", help="The device of the pools (default: of the first pair that can)")
 @click.option("--accessor", metavar="DEV", help="The device that accesses them")
-@click.option("--cleanup", metavar="ARM", multiple=True, help="Only this arm, `none` say; may be repeated")
+@click.option(
+    "--cleanup", metavar="ARM", multiple=True, help="Only this arm; without the one that decides there is no verdict"
+)
 @click.option(
     "--attempts", type=click.IntRange(16, 100_000), metavar="N", help="Pools to taint in each trial (default: 256)"
 )
 @click.option("--repeat", type=click.IntRange(1, 1000), default=2, metavar="N", help="Runs of each trial (default: 2)")
 @click.option(
-    "--limit", type=click.FloatRange(1, 86400), default=60.0, metavar="SECONDS", help="Time for a trial (default: 60)"
+    "--limit", type=click.IntRange(1, 86400), default=60, metavar="SECONDS", help="Time for a trial (default: 60)"
 )
 @click.option(
     "--allow-faults", is_flag=True, help="Of an affected driver: may a kernel fault, to see whether access is enforced?"
@@ -52,7 +54,7 @@ def repro(
     cleanup: tuple[str, ...],
     attempts: int | None,
     repeat: int,
-    limit: float,
+    limit: int,
     allow_faults: bool,
     report: Path | None,
     redact: bool,
@@ -65,14 +67,20 @@ def repro(
     6: inconclusive, 4: a trial failed. A trap, present or absent, ends with 0.
     """
     from mempool_cli.driver import driver_source
+    from mempool_cli.errors import MempoolError
     from mempool_cli.model import Answer
     from mempool_cli.repro.run import Choices, list_bugs, reproduce
+    from mempool_cli.whole_file import unwritable
 
     if listed:
         finish(ctx, Answer(result=list_bugs()))
     wanted = _wanted(ctx, names, all_bugs=all_bugs, traps=traps)
     if emit_c and len(wanted) != 1:
         raise click.UsageError("--emit-c writes one program: give one NAME", ctx)
+    for file in (emit_c, report):
+        why = unwritable(file) if file else None
+        if why:
+            raise MempoolError("output", f"{file} cannot be written: {why}", hint="nothing was run")
     source = driver_source(settings(ctx).sim)
     if allow_faults and source.sim is None:
         from mempool_cli.repro.faults import check_alone
@@ -88,15 +96,15 @@ def repro(
         allow_faults=allow_faults,
     )
     found = reproduce(source, wanted, choices, print_event)
-    if emit_c:
-        from mempool_cli.repro import find_bug
-        from mempool_cli.repro.report import write_program
-
-        write_program(emit_c, find_bug(wanted[0]), found.answer)
     if report:
         from mempool_cli.repro.report import write_report
 
         write_report(report, found, redact=redact)
+    if emit_c:
+        from mempool_cli.repro import find_bug
+        from mempool_cli.repro.report import write_program
+
+        write_program(emit_c, find_bug(wanted[0]), choices, found.answer)
     finish(ctx, found.answer)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from mempool_cli.repro.c_calls import C_TYPES, CHOOSERS, HELPERS, STRUCTURES, spelled
@@ -41,9 +41,20 @@ _WIDTH = 110
 _MARK = re.compile(r"@([A-Z_]+)@")
 
 
-def c_program(bug: Bug, *, seen_on: Sequence[str] = ()) -> str:
-    """The C file. `seen_on`: lines that say on which machine and driver, with which verdict, it was seen."""
-    parts = _Parts(bug, seen_on)
+def c_program(
+    bug: Bug,
+    *,
+    seen_on: Sequence[str] = (),
+    numbers: Mapping[str, int] | None = None,
+    owner: int = -1,
+    accessor: int = -1,
+) -> str:
+    """The C file. `seen_on`: lines that say on which machine and driver, with which verdict, it was seen.
+
+    `numbers`: in place of those of the description. `owner`, `accessor`: unless others are chosen by -D; -1: any.
+    """
+    parts = _Parts(bug, seen_on, numbers or bug.numbers)
+    parts.owner, parts.accessor = str(owner), str(accessor)
     return _MARK.sub(lambda mark: getattr(parts, mark[1].lower()), _SCAFFOLD.read_text())
 
 
@@ -55,7 +66,8 @@ def enum_name(word: str) -> str:
 class _Parts:
     """What stands at the marks of the scaffold, by their names in small letters."""
 
-    def __init__(self, bug: Bug, seen_on: Sequence[str]) -> None:
+    def __init__(self, bug: Bug, seen_on: Sequence[str], numbers: Mapping[str, int]) -> None:
+        self.owner = self.accessor = "-1"
         self._bug = bug
         self._steps = list(_every(bug.steps))
         calls = [step for step in self._steps if isinstance(step, Call)]
@@ -68,8 +80,8 @@ class _Parts:
         self.decides = " and ".join(bug.decides)
         self.deciding = " || ".join(f"arm == ARM_{enum_name(arm)}" for arm in bug.decides)
         self.header = _header(bug, seen_on)
-        numbers = derived(bug.numbers)
-        self.numbers = ", ".join(f"{enum_name(name)} = {number}" for name, number in numbers.items())
+        constants = derived(numbers).items()
+        self.numbers = ", ".join(f"{enum_name(name)} = {number}" for name, number in constants)
         self.variants, self.variant_names = _enum("VARIANT", "VARIANTS", bug.needs)
         self.arms, self.arm_names = _enum("ARM", "ARMS", bug.arms)
         self.histories, self.history_names = _enum("HISTORY", "HISTORIES", bug.histories)

@@ -133,7 +133,7 @@ class Machine:
         try:
             result = method(*(self._argument(each) for each in call.arguments))
         except DriverError as error:
-            if call.code is None:
+            if call.code is None or not _may_fail(call, error):
                 raise
             self.variables[call.code] = error.words.code
             return
@@ -202,6 +202,11 @@ class Machine:
                 return self.variables[name] in self.sets.get(collection, ())
             case Not(inner):
                 return not self._holds(inner)
+
+
+def _may_fail(call: Call, error: DriverError) -> bool:
+    """A kernel's own failure shows when it is waited for; one that cannot even be started proves nothing."""
+    return call.method != "write_by_kernel" or error.words.call == "cuStreamSynchronize"
 
 
 def counters(bug: Bug, machine: Machine) -> Mapping[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,11 @@ import msgspec
 
 from mempool_cli import __version__
 from mempool_cli.errors import MempoolError
-from mempool_cli.model import Answer, ReproReport, envelope
+from mempool_cli.model import Answer, Reproduction, ReproReport, envelope
 from mempool_cli.repro.c_writer import c_program
 from mempool_cli.repro.language import Bug
 from mempool_cli.repro.machine import facts, redacted
-from mempool_cli.repro.run import Reproduced
+from mempool_cli.repro.run import Choices, Reproduced, numbers_of
 from mempool_cli.whole_file import write_whole
 
 
@@ -43,21 +44,37 @@ def write_report(file: Path, found: Reproduced, *, redact: bool) -> None:
     _write(file, json.dumps(redacted(document) if redact else document, indent=1) + "\n")
 
 
-def write_program(file: Path, bug: Bug, answer: Answer) -> None:
-    """The C program, with what was seen here in its header; MempoolError `output` when it cannot be written."""
-    _write(file, c_program(bug, seen_on=_seen_on(bug, answer)))
+def write_program(file: Path, bug: Bug, choices: Choices, answer: Answer) -> None:
+    """The C program of the same experiment, with what was seen here in its header; MempoolError `output`."""
+    result = answer.result
+    done = [one for one in result.reproductions if one.bug == bug.id] if isinstance(result, ReproReport) else []
+    pair = next((one for one in done if one.accessor is not None), None)
+    owner = pair.owner if pair and choices.owner is not None else None
+    accessor = pair.accessor if pair and choices.accessor is not None else None
+    text = c_program(
+        bug,
+        seen_on=_seen_on(answer, done),
+        numbers=numbers_of(bug, choices),
+        owner=-1 if owner is None else owner,
+        accessor=-1 if accessor is None else accessor,
+    )
+    _write(file, text)
 
 
-def _seen_on(bug: Bug, answer: Answer) -> list[str]:
-    driver, result = answer.driver, answer.result
-    if driver is None or not isinstance(result, ReproReport):
+def _seen_on(answer: Answer, done: Sequence[Reproduction]) -> list[str]:
+    driver = answer.driver
+    if driver is None or not done:
         return ["nothing yet: it was written on a machine where it could not be run"]
     module = f", kernel module {driver.kernel_module.version}" if driver.kernel_module else ""
     machine = f"simulated machine {driver.sim}" if driver.sim else f"driver for CUDA {driver.cuda_version}{module}"
     day = f"{datetime.now(UTC):%Y-%m-%d}"
-    return [
-        f"{machine}, {day}: {one.variant} pools: {one.verdict}" for one in result.reproductions if one.bug == bug.id
-    ]
+    return [f"{machine}, {day}: {one.variant} pools{_pair(one)}: {one.verdict}: {one.why}" for one in done]
+
+
+def _pair(one: Reproduction) -> str:
+    if one.accessor is None:
+        return ""
+    return f" of device {one.owner}, device {one.accessor}" if one.owner is not None else f", device {one.accessor}"
 
 
 def _write(file: Path, text: str) -> None:

@@ -204,7 +204,7 @@ def _trials(
             history=history,
             owner=_place(pair.owner),
             accessor=device_location(pair.accessor),
-            numbers=_numbers(bug, choices),
+            numbers=derived(numbers_of(bug, choices)),
         )
         outcome = run_trial("mempool_cli.repro.trial:trial", msgspec.json.encode(plan), limit=choices.limit)
         yield _told(bug, arm, history, repeat, outcome), outcome.calls
@@ -214,17 +214,18 @@ def _place(owner: int | None) -> Location:
     return Location(LocationType.HOST, 0) if owner is None else device_location(owner)
 
 
-def _numbers(bug: Bug, choices: Choices) -> dict[str, int]:
+def numbers_of(bug: Bug, choices: Choices) -> dict[str, int]:
+    """The constants of the description, as the user wants them."""
     numbers = dict(bug.numbers)
     if choices.attempts is not None and "attempts" in numbers:
         numbers["attempts"] = choices.attempts
-    return derived(numbers)
+    return numbers
 
 
 def _told(bug: Bug, arm: str, history: str, repeat: int, outcome: Outcome) -> ReproTrial:
     report = msgspec.json.decode(outcome.result, type=TrialReport) if outcome.result else None
     verdict: Verdict = "failed"
-    if report is None and bug.crash_counts and outcome.ended == "signal":
+    if report is None and bug.crash_counts and _crashed_after(outcome, "cuMemPoolDestroy"):
         verdict, why = ("present" if bug.kind == "trap" else "affected"), _end(outcome)
     elif report is None:
         why = _end(outcome)
@@ -247,6 +248,12 @@ def _told(bug: Bug, arm: str, history: str, repeat: int, outcome: Outcome) -> Re
         last_call=outcome.last_call if report is None else None,
         remains=outcome.remains,
     )
+
+
+def _crashed_after(outcome: Outcome, call: str) -> bool:
+    """Whether the driver killed the process, and not somebody else, after this call had succeeded."""
+    done = any(each.startswith(f"{call}(") and " = CUDA_SUCCESS" in each for each in outcome.calls)
+    return done and outcome.signal in ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "SIGILL")
 
 
 def _counted(words: Mapping[str, str], counts: Mapping[str, int]) -> tuple[Counted, ...]:

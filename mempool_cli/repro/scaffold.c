@@ -16,10 +16,10 @@
 #include <unistd.h>
 
 #ifndef OWNER
-#define OWNER -1 /* any */
+#define OWNER @OWNER@ /* -1: any */
 #endif
 #ifndef ACCESSOR
-#define ACCESSOR -1
+#define ACCESSOR @ACCESSOR@
 #endif
 #ifndef ALLOW_FAULTS
 #define ALLOW_FAULTS 0
@@ -208,7 +208,8 @@ static struct evidence run_trial(const char *program, int variant, int arm, int 
     } else {
         waitpid(child, &status, 0);
         if (got != (ssize_t)sizeof result && WIFSIGNALED(status)) {
-            result.verdict = @CRASH@;
+            if (WTERMSIG(status) == SIGSEGV || WTERMSIG(status) == SIGBUS || WTERMSIG(status) == SIGABRT)
+                result.verdict = @CRASH@;
             snprintf(result.reason, sizeof result.reason, "the trial died of signal %d%s", WTERMSIG(status),
                      WTERMSIG(status) == SIGALRM ? ", the time limit" : "");
         } else if (got != (ssize_t)sizeof result) {

@@ -354,9 +354,9 @@ WRONG_GRANTS = ("0", "0:", ":1", "x:1", "0:x", "0:1,,2", "0:1,", "0:1 2", "")
         (
             ["exec", "--probe-at-exit", "."],
             74,
-            "nothing was run: the matrix cannot be written to .: it is no regular file",
+            "nothing was run: the matrix cannot be written to .: it is a directory",
         ),
-        (["exec", "--probe-at-exit", ""], 74, "it is no regular file"),
+        (["exec", "--probe-at-exit", ""], 74, "it is a directory"),
     ],
 )
 def test_a_wrong_command_line_runs_nothing(

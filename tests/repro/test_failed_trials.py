@@ -36,7 +36,8 @@ def test_a_trial_that_returns_nothing_has_failed(outcome: Outcome, why: str) -> 
 
 
 def test_a_crash_is_what_this_trap_is_about() -> None:
-    crash = Outcome(ended="signal", signal="SIGSEGV", last_call=CALL)
+    destroyed = "cuMemPoolDestroy(0x5500) = CUDA_SUCCESS <2 us>"
+    crash = Outcome(ended="signal", signal="SIGSEGV", last_call=CALL, calls=(destroyed, CALL))
     trial = _told(TRAP, "use", "never-allocated", 0, crash)
     assert (trial.verdict, trial.why) == ("present", f"the process was killed by SIGSEGV in {CALL}")
 

@@ -400,10 +400,18 @@ def test_a_trial_that_does_not_return(
 
 
 def test_a_dead_handle_may_kill(mempool: Mempool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That is the trap, not a failure; a hang is one."""
-    monkeypatch.setattr("mempool_cli.repro.run.run_trial", survives(Outcome(ended="signal", signal="SIGSEGV")))
+    """That is the trap, not a failure; a hang is one, and a death before the handle was dead, or by somebody else."""
+    destroyed = ("cuMemPoolDestroy(0x5500) = CUDA_SUCCESS <2 us>",)
+    crash = Outcome(ended="signal", signal="SIGSEGV", calls=destroyed)
+    monkeypatch.setattr("mempool_cli.repro.run.run_trial", survives(crash))
     done, (found,) = of(mempool, "4", "use-after-destroy")
     assert (done.status, found["verdict"], found["trials"][0]["signal"]) == (0, "present", "SIGSEGV")
+    for other in (
+        Outcome(ended="signal", signal="SIGSEGV", calls=("cuInit()",)),
+        Outcome(ended="signal", signal="SIGKILL", calls=destroyed),
+    ):
+        monkeypatch.setattr("mempool_cli.repro.run.run_trial", survives(other))
+        assert of(mempool, "4", "use-after-destroy")[0].status == 4
     monkeypatch.setattr("mempool_cli.repro.run.run_trial", survives(Outcome(ended="hung")))
     assert of(mempool, "4", "use-after-destroy")[0].status == 4
 

@@ -40,7 +40,7 @@ _TRY_WITH_A_KERNEL: tuple[Step, ...] = (
             Call("read_word", ("memory", "stream"), into="word"),
             When(Wrote("word"), (Count("got_through"),), (Count("dropped"),)),
         ),
-        (When(Is("ran", "CUDA_ERROR_ILLEGAL_ADDRESS"), (Count("blocked"),)),),
+        (When(Is("ran", "CUDA_ERROR_ILLEGAL_ADDRESS"), (Count("blocked"),), (Count("not_run"),)),),
     ),
     Stop(),
 )
@@ -97,6 +97,7 @@ BUG = Bug(
         Counter("got_through", "kernels that wrote to memory of a revoked pool"),
         Counter("blocked", "kernels that faulted on it"),
         Counter("dropped", "kernels that ended well and wrote nothing"),
+        Counter("not_run", "kernels that failed in another way"),
         Counter("pageable", "devices that may use any memory of the host, so that a kernel proves nothing"),
     ),
     rules=(
@@ -107,6 +108,7 @@ BUG = Bug(
         ),
         Rule("affected", "a kernel wrote to memory of a pool that was revoked", "got_through", at_least=1),
         Rule("inconclusive", "a kernel ended well and wrote nothing", "dropped", at_least=1),
+        Rule("inconclusive", "the kernel failed in another way", "not_run", at_least=1),
         Rule("not-affected", "{revoked} of {granted} revokes took"),
     ),
 )

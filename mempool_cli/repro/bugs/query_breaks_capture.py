@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mempool_cli.repro.language import Bug, Call, Count, Counter, InThread, Is, NewPool, Note, Place, Rule, When
+from mempool_cli.repro.language import Bug, Call, Count, Counter, InThread, Is, NewPool, Note, Place, Remark, Rule, When
 
 BUG = Bug(
     id="query-breaks-capture",
@@ -19,6 +19,11 @@ BUG = Bug(
     steps=(
         Call("use_device", (), into="stream"),
         Call("mem_pool_create", (NewPool(64 << 20),), into="pool"),
+        Remark("The control: a capture during which nobody asks."),
+        Call("stream_begin_capture", ("stream", 0)),
+        Call("stream_end_capture", ("stream",), into="graph", code="ended"),
+        When(Is("ended", "CUDA_SUCCESS"), (Count("control"),)),
+        Remark("And one during which another thread asks about the pool."),
         Call("stream_begin_capture", ("stream", 0)),
         InThread(
             (
@@ -27,10 +32,20 @@ BUG = Bug(
             )
         ),
         Call("stream_end_capture", ("stream",), into="graph", code="ended"),
-        When(Is("ended", "CUDA_SUCCESS"), (), (Count("lost"),)),
+        When(
+            Is("ended", "CUDA_SUCCESS"),
+            (),
+            (When(Is("asked", "CUDA_SUCCESS"), (Count("lost_otherwise"),), (Count("lost"),)),),
+        ),
     ),
-    counters=(Counter("lost", "captures that were lost"),),
+    counters=(
+        Counter("control", "captures that nobody disturbed and that ended well"),
+        Counter("lost", "captures that were lost when a question was refused"),
+        Counter("lost_otherwise", "captures that were lost though the question was answered"),
+    ),
     rules=(
+        Rule("inconclusive", "a capture that nobody disturbs is lost too", "control", below=1),
+        Rule("inconclusive", "the question was answered, and the capture was lost", "lost_otherwise", at_least=1),
         Rule("present", "the question cost the other thread its capture", "lost", at_least=1),
         Rule("absent", "the capture survived the question"),
     ),

@@ -48,7 +48,7 @@ _TRY_WITH_A_KERNEL: tuple[Step, ...] = (
             Call("read_word", ("memory", "there"), into="word"),
             When(Wrote("word"), (Count("got_through"),), (Count("dropped"),)),
         ),
-        (When(Is("ran", "CUDA_ERROR_ILLEGAL_ADDRESS"), (Count("blocked"),)),),
+        (When(Is("ran", "CUDA_ERROR_ILLEGAL_ADDRESS"), (Count("blocked"),), (Count("not_run"),)),),
     ),
     Stop(),
 )
@@ -193,6 +193,7 @@ BUG = Bug(
         Counter("got_through", "kernels that wrote to memory of a pool with inherited access"),
         Counter("blocked", "kernels that faulted on it"),
         Counter("dropped", "kernels that ended well and wrote nothing"),
+        Counter("not_run", "kernels that failed in another way"),
         Counter("cleared_by_others", "grants that were gone before destroy, though nobody cleared them"),
     ),
     rules=(
