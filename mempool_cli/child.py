@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import os
 import resource
 import select
@@ -20,12 +21,14 @@ import msgspec
 from mempool_cli.interpreters import import_path
 
 _GONE_SECONDS = 10.0
+_ALONE_SECONDS = 15
 _WORDS_BYTES = 4096
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 _PROGRAM = """\
 import json, sys
 sys.path[:] = json.loads(sys.argv[3])
 from mempool_cli.child import main
-main(sys.argv[4], int(sys.argv[1]), int(sys.argv[2]))
+main(sys.argv[4], int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[5]))
 """
 
 Announce = Callable[[str], None]
@@ -65,18 +68,22 @@ def run_trial(trial: str, payload: bytes, *, limit: float) -> Outcome:
         heard, says = os.pipe()
         stack.callback(os.close, heard)
         words = stack.enter_context(open_anonymous())
+        command = [str(given), str(says), json.dumps(import_path(sys.path)), trial, str(math.ceil(limit))]
+        # An interrupt in the midst of Popen would leave a child that nobody knows.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
         try:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _PROGRAM, str(given), str(says), json.dumps(import_path(sys.path)), trial],
+                [sys.executable, "-P", "-c", _PROGRAM, *command],
                 stdin=subprocess.DEVNULL,
                 stdout=words,
                 stderr=words,
                 pass_fds=[given, says],
                 start_new_session=True,
             )
+            stack.enter_context(_Ended(process))
         finally:
             os.close(says)
-        stack.enter_context(_Ended(process))
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         reports = _Reports(heard, time.monotonic() + limit)
         in_time = reports.read_all()
         return _outcome(process, reports, words, in_time=in_time)
@@ -182,8 +189,11 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def main(trial: str, given: int, says: int) -> None:
+def main(trial: str, given: int, says: int, limit: int) -> None:
     """In the child: runs the trial and sends what it announces and returns."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)
+    # Where the parent was killed, nobody else ends it.
+    signal.alarm(limit + _ALONE_SECONDS)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for fd in (given, says):
         os.set_inheritable(fd, False)
