@@ -60,8 +60,7 @@ def _word(argument: Argument) -> str:
 
 
 def _entry(entry: Access) -> str:
-    flags = {"NONE": "NONE", "READ": "READ", "READWRITE": "READWRITE"}[entry.flags]
-    return f"access_of({entry.who}, CU_MEM_ACCESS_FLAGS_PROT_{flags})"
+    return f"access_of({entry.who}, CU_MEM_ACCESS_FLAGS_PROT_{entry.flags})"
 
 
 def _quoted(image: bytes) -> str:

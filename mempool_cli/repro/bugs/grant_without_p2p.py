@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from mempool_cli.repro.language import Access, Bug, Call, Count, Counter, Is, NewPool, Note, Place, Remark, Rule, When
+from mempool_cli.repro.attempts import READ_ACCESS
+from mempool_cli.repro.language import Access, Bug, Call, Count, Counter, Is, NewPool, Note, Remark, Rule, When
 
 BUG = Bug(
     id="grant-without-p2p",
@@ -28,7 +29,7 @@ BUG = Bug(
         Call("mem_pool_create", (NewPool(64 << 20),), into="pool"),
         Call("mem_pool_set_access", ("pool", (Access("accessor", "READWRITE"),)), code="granted"),
         Note("granted"),
-        Call("mem_pool_get_access", ("pool", Place("accessor")), into="flags"),
+        READ_ACCESS,
         When(Is("granted", "CUDA_SUCCESS"), (Count("accepted"), When(Is("flags", "NONE"), (Count("not_granted"),)))),
         Remark("The pool is fresh; so much for the grant. Does it still give memory to its owner?"),
         Call("mem_alloc_from_pool_async", (1 << 20, "pool", "stream"), into="memory", code="allocated"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mempool_cli.repro.attempts import READ_ACCESS, try_with_a_kernel
 from mempool_cli.repro.language import (
     Access,
     Bug,
@@ -12,19 +13,14 @@ from mempool_cli.repro.language import (
     InHistory,
     Is,
     NewPool,
-    Note,
-    Place,
     Remark,
     Repeat,
     Rule,
     Step,
     Stop,
     When,
-    Wrote,
     Zero,
 )
-
-_READ: Step = Call("mem_pool_get_access", ("pool", Place("accessor")), into="flags")
 
 _PAGEABLE_MEMORY_ACCESS = 88
 
@@ -32,17 +28,7 @@ _TRY_WITH_A_KERNEL: tuple[Step, ...] = (
     Remark("A device that may use any memory of the host proves nothing here."),
     Call("device_get_attribute", (_PAGEABLE_MEMORY_ACCESS, "accessor_ordinal"), into="pageable"),
     When(Zero("pageable"), (), (Count("pageable"), Stop())),
-    Call("write_by_kernel", ("memory", "stream"), code="ran"),
-    Note("ran"),
-    When(
-        Is("ran", "CUDA_SUCCESS"),
-        (
-            Call("read_word", ("memory", "stream"), into="word"),
-            When(Wrote("word"), (Count("got_through"),), (Count("dropped"),)),
-        ),
-        (When(Is("ran", "CUDA_ERROR_ILLEGAL_ADDRESS"), (Count("blocked"),), (Count("not_run"),)),),
-    ),
-    Stop(),
+    *try_with_a_kernel("stream"),
 )
 
 BUG = Bug(
@@ -74,11 +60,11 @@ BUG = Bug(
                     "allocated", (Call("mem_alloc_from_pool_async", (1 << 20, "pool", "stream"), into="memory"),)
                 ),
                 Call("mem_pool_set_access", ("pool", (Access("accessor", "READWRITE"),))),
-                _READ,
+                READ_ACCESS,
                 When(Is("flags", "READWRITE"), (Count("granted"),), (Count("not_granted"),)),
                 Remark("Now it is taken away, and the driver accepts that."),
                 Call("mem_pool_set_access", ("pool", (Access("accessor", "NONE"),))),
-                _READ,
+                READ_ACCESS,
                 When(Is("flags", "NONE"), (Count("revoked"),), (Count("kept"),)),
                 InHistory("allocated", (InArm({"kernel": _TRY_WITH_A_KERNEL}),)),
                 InHistory(

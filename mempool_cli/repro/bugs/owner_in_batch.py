@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mempool_cli.repro.attempts import READ_ACCESS
 from mempool_cli.repro.language import (
     Access,
     Bug,
@@ -11,14 +12,13 @@ from mempool_cli.repro.language import (
     Is,
     NewPool,
     Note,
-    Place,
     Remark,
     Rule,
     Step,
     When,
 )
 
-_READ: Step = Call("mem_pool_get_access", ("pool", Place("accessor")), into="flags")
+_READ: Step = READ_ACCESS
 
 BUG = Bug(
     id="owner-in-batch",

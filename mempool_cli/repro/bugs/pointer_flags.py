@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from mempool_cli.repro.language import Bug, Call, Count, Counter, Is, NewPool, Place, Remark, Repeat, Rule, When
+from mempool_cli.repro.attempts import READ_ACCESS
+from mempool_cli.repro.language import Bug, Call, Count, Counter, Is, NewPool, Remark, Repeat, Rule, When
 
 _ACCESS_FLAGS = 16
 
@@ -28,7 +29,7 @@ BUG = Bug(
                 Call("mem_pool_create", (NewPool(64 << 20),), into="pool"),
                 Call("mem_alloc_from_pool_async", (1 << 20, "pool", "stream"), into="memory"),
                 Call("stream_synchronize", ("stream",)),
-                Call("mem_pool_get_access", ("pool", Place("accessor")), into="flags"),
+                READ_ACCESS,
                 When(Is("flags", "NONE"), (Count("ungranted"),)),
                 Remark("The same question, about the memory and in a context of the accessor."),
                 Call("pointer_get_attribute", (_ACCESS_FLAGS, "memory"), into="pointer_flags"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mempool_cli.repro.attempts import READ_ACCESS, try_with_a_kernel
 from mempool_cli.repro.language import (
     Access,
     Bug,
@@ -23,16 +24,12 @@ from mempool_cli.repro.language import (
     Repeat,
     Rule,
     Step,
-    Stop,
     Take,
     When,
-    Wrote,
 )
 
 _ENOUGH = 8
 _BYTES = 1 << 20
-
-_READ: Step = Call("mem_pool_get_access", ("pool", Place("accessor")), into="flags")
 
 _TRY_WITH_A_KERNEL: tuple[Step, ...] = (
     Remark("The driver says that the accessor may use this pool. May its kernel?"),
@@ -40,24 +37,14 @@ _TRY_WITH_A_KERNEL: tuple[Step, ...] = (
     Call("mem_alloc_from_pool_async", (_BYTES, "pool", "stream"), into="memory"),
     Call("stream_synchronize", ("stream",)),
     Call("use_accessor", (), into="there"),
-    Call("write_by_kernel", ("memory", "there"), code="ran"),
-    Note("ran"),
-    When(
-        Is("ran", "CUDA_SUCCESS"),
-        (
-            Call("read_word", ("memory", "there"), into="word"),
-            When(Wrote("word"), (Count("got_through"),), (Count("dropped"),)),
-        ),
-        (When(Is("ran", "CUDA_ERROR_ILLEGAL_ADDRESS"), (Count("blocked"),), (Count("not_run"),)),),
-    ),
-    Stop(),
+    *try_with_a_kernel("there"),
 )
 
 # Nobody has granted anything on a pool that was created a moment ago.
 _LOOK_AT_THE_NEW_POOL: tuple[Step, ...] = (
     Call("mem_pool_create", (NewPool(64 << 20),), into="pool"),
     Count("created"),
-    _READ,
+    READ_ACCESS,
     When(
         Holds("tainted", "pool"),
         (
@@ -88,7 +75,7 @@ _LOOK_AT_THE_NEW_POOL: tuple[Step, ...] = (
 
 _GRANT: tuple[Step, ...] = (
     Call("mem_pool_set_access", ("pool", (Access("accessor", "READWRITE"),))),
-    _READ,
+    READ_ACCESS,
     When(Is("flags", "READWRITE"), (), (Count("not_granted"),)),
 )
 
