@@ -23,7 +23,9 @@ from mempool_cli.driver.port import (
     CaptureStatus,
     DeviceAttribute,
     Driver,
+    EventFlags,
     HandleType,
+    HostAllocFlags,
     Location,
     LocationType,
     P2PAttribute,
@@ -36,7 +38,7 @@ from mempool_cli.driver.port import (
 from mempool_cli.errors import DriverError
 
 import data_path
-from data_path import ONE, refusal
+from data_path import refusal
 
 NONE, READ, READWRITE = AccessFlags
 DEVICE_0 = device_location(0)
@@ -46,6 +48,8 @@ POOL_CALLS = ["set", "get", "create", "destroy", "attribute", "trim", "current"]
 ODD_FLAGS = (2, 4, 7, 0xFFFF, -1)
 HOST_PLACES = (HOST_LOCATION, NODE_0)
 GIB = 1 << 30
+BASE = 0x8123_4567_0000_0000
+POISON = 0x5E47_1E5A_5E47_1E5A
 ADDRESS_SPACE = 128 << 40
 
 
@@ -99,11 +103,29 @@ class World:
         finally:
             self.free(pointer)
 
-    def launch(self, name: str, parameters: bytes) -> None:
-        """One thread of a kernel of the package, to its end."""
+    def launch(self, name: str, parameters: bytes, blocks: int = 1, threads: int = 1) -> None:
+        """A kernel of the package, to its end."""
         stream = self.stream()
-        self.driver.launch_kernel(data_path.kernel(self.driver, name), ONE, ONE, stream, parameters)
+        function = data_path.kernel(self.driver, name)
+        self.driver.launch_kernel(function, (blocks, 1, 1), (threads, 1, 1), stream, parameters)
         self.driver.stream_synchronize(stream)
+
+    @contextmanager
+    def pinned(self, size: int = 4096) -> Iterator[int]:
+        """Pinned memory of the host for a while."""
+        self.stream()
+        pointer = self.driver.mem_host_alloc(size, HostAllocFlags.PORTABLE)
+        try:
+            yield pointer
+        finally:
+            self.driver.mem_free_host(pointer)
+
+    def tally(self, pointer: int, count: int, base: int, step: int, other: int = 0) -> kernels.Tally:
+        """What CHECK finds there."""
+        with self.pinned() as at:
+            self.driver.store(at, kernels.Tally().bytes())
+            self.launch(kernels.CHECK, kernels.check_parameters(pointer, count, base, step, other, at), 4, 64)
+            return kernels.tally(self.driver.load(at, kernels.TALLY_BYTES))
 
     def free(self, pointer: int) -> None:
         self.driver.mem_free_async(pointer, self.stream())
@@ -556,12 +578,16 @@ class DriverContract(Contract):
             assert driver.memcpy_dtoh(own, 16) == b"\xa5" * 16
 
     def test_memory_of_a_host_pool_is_no_device_memory_to_a_copy_by_kind(self, world: World, host_pool: int) -> None:
-        """cuMemcpyDtoH takes no such pointer, whatever the access; a plain copy does."""
+        """cuMemcpyDtoH and HtoD take no such pointer, whatever the access, but pinned memory; a plain copy does."""
+        driver = world.driver
         world.stream()
-        with world.memory_of(host_pool) as shared:
+        with world.memory_of(host_pool) as shared, world.pinned() as pinned:
             for flags in (NONE, READWRITE):
-                data_path.set_flags(world.driver, host_pool, 0, flags)
-                assert refusal(lambda: world.driver.memcpy_dtoh(shared, 16)) == "INVALID_VALUE"
+                data_path.set_flags(driver, host_pool, 0, flags)
+                assert refusal(lambda: driver.memcpy_dtoh(shared, 16)) == "INVALID_VALUE"
+                assert refusal(lambda: driver.memcpy_htod(shared, bytes(16))) == "INVALID_VALUE"
+            driver.memcpy_htod(pinned, b"as it is")
+            assert driver.memcpy_dtoh(pinned, 8) == b"as it is"
 
     def test_the_pointer_attribute_says_read_write_whatever_the_access(self, world: World, host_pool: int) -> None:
         with world.memory_of(host_pool) as shared:
@@ -575,6 +601,103 @@ class DriverContract(Contract):
         assert refusal(lambda: driver.module_load_data(b"no PTX\0")) == "INVALID_IMAGE"
         module = driver.module_load_data(kernels.IMAGE)
         assert refusal(lambda: driver.module_get_function(module, "no_such_kernel")) == "NOT_FOUND"
+
+    # --- longs, and memory of the host ---
+
+    @pytest.mark.parametrize("count", [1, 255, 300_000])
+    def test_longs_are_filled_copied_and_checked(self, world: World, pool: int, count: int) -> None:
+        size = count * kernels.LONG_BYTES
+        with world.memory_of(pool, size + 64) as first, world.memory_of(pool, size + 64) as second:
+            world.launch(kernels.FILL, kernels.fill_parameters(first, count, BASE, 1), 8, 128)
+            world.launch(kernels.COPY, kernels.copy_parameters(first, second, count), 8, 128)
+            assert world.tally(second, count, BASE, 1) == kernels.Tally()
+            assert world.driver.memcpy_dtoh(second, 8) == BASE.to_bytes(8, "little")
+            assert world.driver.memcpy_dtoh(second + size - 8, 8) == (BASE + count - 1).to_bytes(8, "little")
+            wrong = world.tally(second, count, BASE + 1, 1)
+            assert wrong == (count, 0, 0, 0)
+
+    def test_a_check_counts_what_is_wrong_by_its_kind(self, world: World, pool: int) -> None:
+        with world.memory_of(pool, 80_000) as pointer:
+            world.launch(kernels.FILL, kernels.fill_parameters(pointer, 10_000, BASE, 1), 4, 64)
+            for index, value in ((9_999, 5), (8_192, 0), (17, POISON), (18, 0)):
+                world.launch(kernels.FILL, kernels.fill_parameters(pointer + index * 8, 1, value, 0))
+            assert world.tally(pointer, 10_000, BASE, 1, POISON) == (4, 2, 1, 17)
+            assert world.tally(pointer, 17, BASE, 1, POISON) == kernels.Tally()
+
+    def test_a_step_of_zero_repeats(self, world: World, pool: int) -> None:
+        with world.memory_of(pool, 80_000) as pointer:
+            world.launch(kernels.FILL, kernels.fill_parameters(pointer, 10_000, POISON, 0), 4, 64)
+            assert world.tally(pointer, 10_000, POISON, 0) == kernels.Tally()
+            assert world.tally(pointer, 10_000, BASE, 1, POISON) == (10_000, 0, 10_000, 0)
+
+    def test_every_thread_adds(self, world: World, pool: int, host_pool: int) -> None:
+        data_path.set_flags(world.driver, host_pool, 0, READWRITE)
+        for each in (pool, host_pool):
+            with world.memory_of(each) as pointer:
+                world.launch(kernels.FILL, kernels.fill_parameters(pointer, 1, BASE, 0))
+                world.launch(kernels.ADD, kernels.add_parameters(pointer, 3), 4, 64)
+                assert world.tally(pointer, 1, BASE + 3 * 4 * 64, 0) == kernels.Tally()
+
+    def test_the_processor_shares_pinned_memory(self, world: World, pool: int) -> None:
+        driver, data = world.driver, bytes(range(256)) * 16
+        with world.pinned() as first, world.pinned() as second, world.memory_of(pool) as own:
+            driver.store(first, data)
+            world.launch(kernels.COPY, kernels.copy_parameters(first, own, 256), 2, 64)
+            world.launch(kernels.COPY, kernels.copy_parameters(own, second + 8, 256), 2, 64)
+            assert driver.load(second + 8, 2048) == data[:2048]
+            driver.memcpy_async(own, first, 4096, world.stream())
+            driver.memcpy_async(second, own, 4096, world.stream())
+            driver.stream_synchronize(world.stream())
+            assert driver.load(second, 4096) == data
+
+    def test_the_processor_shares_a_host_pool_whatever_the_access_of_the_device(
+        self, world: World, pool: int, host_pool: int
+    ) -> None:
+        driver, data = world.driver, bytes(range(256)) * 16
+        with world.memory_of(host_pool) as shared, world.memory_of(pool) as own:
+            driver.store(shared, data)
+            assert driver.load(shared, 4096) == data
+            driver.memcpy_async(own, shared, 4096, world.stream())
+            driver.stream_synchronize(world.stream())
+            assert driver.memcpy_dtoh(own, 4096) == data
+            data_path.set_flags(driver, host_pool, 0, READWRITE)
+            world.launch(kernels.FILL, kernels.fill_parameters(shared + 16, 1, BASE, 0))
+            assert driver.load(shared + 16, 8) == BASE.to_bytes(8, "little")
+
+    def test_pinned_memory_needs_a_context_and_is_freed_once(self, world: World) -> None:
+        driver = world.driver
+        seen: list[str] = []
+        in_thread(lambda: seen.append(refusal(lambda: driver.mem_host_alloc(4096, HostAllocFlags.PORTABLE))))
+        world.stream()
+        pointer = driver.mem_host_alloc(4096, HostAllocFlags.PORTABLE)
+        seen += [refusal(lambda: driver.mem_free_host(pointer)) for _ in range(2)]
+        assert seen == ["INVALID_CONTEXT", "SUCCESS", "INVALID_VALUE"]
+        assert driver.mem_host_alloc(0, HostAllocFlags.PORTABLE) == 0
+
+    def test_a_peer_copy_names_its_contexts_or_none(self, world: World, pool: int) -> None:
+        driver, stream, data = world.driver, world.stream(), bytes(range(256)) * 16
+        context = driver.device_primary_ctx_retain(0)
+        with world.memory_of(pool) as first, world.memory_of(pool) as second:
+            driver.memcpy_htod(first, data)
+            driver.memcpy_peer_async(second, context, first, context, 4096, stream)
+            driver.stream_synchronize(stream)
+            assert driver.memcpy_dtoh(second, 4096) == data
+            driver.memcpy_htod(first, data[::-1])
+            driver.memcpy_peer_async(second, 0, first, 0, 4096, stream)
+            driver.stream_synchronize(stream)
+            assert driver.memcpy_dtoh(second, 4096) == data[::-1]
+        driver.device_primary_ctx_release(0)
+
+    def test_events_tell_how_long_it_took(self, world: World) -> None:
+        driver, stream = world.driver, world.stream()
+        first, last = driver.event_create(EventFlags.DEFAULT), driver.event_create(EventFlags.DEFAULT)
+        assert refusal(lambda: driver.event_elapsed_time(first, last)) == "INVALID_HANDLE"
+        for event in (first, last):
+            driver.event_record(event, stream)
+        driver.stream_synchronize(stream)
+        assert 0 <= driver.event_elapsed_time(first, last) < 1000
+        for event in (first, last):
+            driver.event_destroy(event)
 
     # --- stream capture ---
 
@@ -688,6 +811,31 @@ class PeerContract(Contract):
     @pytest.mark.parametrize("name", ["ungranted_peer", "revoked_peer"])
     def test_a_kernel_of_a_peer_without_access_loses_its_context(self, trial: Trial, name: str) -> None:
         assert trial(name) == data_path.LOST
+
+    def test_a_copy_between_devices_needs_access_and_a_peer_copy_does_not(self, world: World, pool: int) -> None:
+        """The first: cuda-python's tests; the second: the program in CUDA.jl #3112."""
+        driver, stream = world.driver, data_path.own_stream(world.driver, 1)
+        contexts = [driver.device_primary_ctx_retain(device) for device in (0, 1)]
+        with pool_on(world, device_location(1)) as other, world.memory_of(pool) as to:
+            origin = driver.mem_alloc_from_pool_async(4096, other, stream)
+            driver.ctx_set_current(contexts[1])
+            driver.memcpy_htod(origin, b"peer" * 1024)
+            assert refusal(lambda: driver.memcpy_async(to, origin, 4096, stream)) == "INVALID_VALUE"
+            driver.memcpy_peer_async(to, contexts[0], origin, contexts[1], 4096, stream)
+            driver.stream_synchronize(stream)
+            driver.ctx_set_current(contexts[0])
+            assert driver.memcpy_dtoh(to, 4096) == b"peer" * 1024
+            set_access(world, pool, (device_location(1), READWRITE))
+            driver.ctx_set_current(contexts[1])
+            driver.memcpy_htod(origin, b"copy" * 1024)
+            driver.memcpy_async(to, origin, 4096, stream)
+            driver.mem_free_async(origin, stream)
+            driver.stream_synchronize(stream)
+            driver.ctx_set_current(contexts[0])
+            assert driver.memcpy_dtoh(to, 4096) == b"copy" * 1024
+            driver.stream_destroy(stream)
+        for device in (0, 1, 1):
+            driver.device_primary_ctx_release(device)
 
     def test_p2p_attributes_answer(self, world: World) -> None:
         assert world.driver.device_get_p2p_attribute(P2PAttribute.ACCESS_SUPPORTED, 0, 1) == 1

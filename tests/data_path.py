@@ -23,6 +23,7 @@ from mempool_cli.driver.port import (
 from mempool_cli.errors import DriverError
 
 ONE = (1, 1, 1)
+IMAGES = {kernels.WRITE: kernels.IMAGE, kernels.READ: kernels.IMAGE, kernels.ADD: kernels.ADD_IMAGE}
 
 Seen = dict[str, str | int]
 
@@ -44,7 +45,7 @@ def own_stream(driver: Driver, device: int = 0) -> int:
 
 def kernel(driver: Driver, name: str) -> int:
     """A kernel of the package in the current context."""
-    return driver.module_get_function(driver.module_load_data(kernels.IMAGE), name)
+    return driver.module_get_function(driver.module_load_data(IMAGES.get(name, kernels.LONGS_IMAGE)), name)
 
 
 def write_from(driver: Driver, device: int, pointer: int, value: int) -> None:

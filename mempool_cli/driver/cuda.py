@@ -195,6 +195,18 @@ class CudaDriver:
     def graph_destroy(self, graph: int) -> None:
         self._call("cuGraphDestroy", graph)
 
+    def event_create(self, flags: int) -> int:
+        return int(self._call("cuEventCreate", flags))
+
+    def event_destroy(self, event: int) -> None:
+        self._call("cuEventDestroy", event)
+
+    def event_record(self, event: int, stream: int) -> None:
+        self._call("cuEventRecord", event, stream)
+
+    def event_elapsed_time(self, start: int, end: int) -> float:
+        return float(self._call("cuEventElapsedTime", start, end))
+
     # --- memory ---
 
     def mem_alloc_from_pool_async(self, size: int, pool: int, stream: int) -> int:
@@ -206,6 +218,11 @@ class CudaDriver:
     def memcpy_async(self, destination: int, source: int, size: int, stream: int) -> None:
         self._call("cuMemcpyAsync", destination, source, size, stream)
 
+    def memcpy_peer_async(
+        self, destination: int, destination_context: int, source: int, source_context: int, size: int, stream: int
+    ) -> None:
+        self._call("cuMemcpyPeerAsync", destination, destination_context, source, source_context, size, stream)
+
     def memcpy_htod(self, pointer: int, data: bytes) -> None:
         self._call("cuMemcpyHtoD", pointer, data, len(data))
 
@@ -216,6 +233,18 @@ class CudaDriver:
 
     def memset_d8_async(self, pointer: int, value: int, size: int, stream: int) -> None:
         self._call("cuMemsetD8Async", pointer, value, size, stream)
+
+    def mem_host_alloc(self, size: int, flags: int) -> int:
+        return int(self._call("cuMemHostAlloc", size, flags))
+
+    def mem_free_host(self, pointer: int) -> None:
+        self._call("cuMemFreeHost", pointer)
+
+    def load(self, pointer: int, size: int) -> bytes:
+        return ctypes.string_at(pointer, size)
+
+    def store(self, pointer: int, data: bytes) -> None:
+        ctypes.memmove(pointer, data, len(data))
 
     def pointer_get_attribute(self, attribute: int, pointer: int) -> int:
         return int(self._call("cuPointerGetAttribute", _Number(attribute), pointer))

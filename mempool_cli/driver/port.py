@@ -93,6 +93,7 @@ class DeviceAttribute(IntEnum):
     COMPUTE_MODE = 20
     COMPUTE_CAPABILITY_MAJOR = 75
     COMPUTE_CAPABILITY_MINOR = 76
+    HOST_NATIVE_ATOMIC_SUPPORTED = 86
     PAGEABLE_MEMORY_ACCESS = 88
     MEMORY_POOLS_SUPPORTED = 115
     MEMPOOL_SUPPORTED_HANDLE_TYPES = 119
@@ -125,6 +126,26 @@ class StreamFlags(IntEnum):
     NON_BLOCKING = 1
 
 
+class EventFlags(IntEnum):
+    """CUevent_flags."""
+
+    DEFAULT = 0
+
+
+class HostAllocFlags(IntEnum):
+    """What cuMemHostAlloc takes."""
+
+    PORTABLE = 1
+
+
+class ComputeMode(IntEnum):
+    """CUcomputemode."""
+
+    DEFAULT = 0
+    PROHIBITED = 2
+    EXCLUSIVE_PROCESS = 3
+
+
 class CaptureStatus(IntEnum):
     """CUstreamCaptureStatus."""
 
@@ -143,12 +164,12 @@ Dimensions = tuple[int, int, int]
 
 
 class Driver(Protocol):
-    """A CUDA driver. Each method is exactly one driver call, named by `driver_call(method name)`.
+    """A CUDA driver. Each method but `load` and `store` is exactly one driver call, named by `driver_call(name)`.
 
     Every method raises DriverError when the call answers anything but SUCCESS. Nothing here decides,
     retries, defaults or caches. `device` arguments are CUdevice values, which CUDA keeps equal to
     ordinals; `pool` values are CUmemoryPool handles, `pointer` values CUdeviceptr. These, and handles of contexts,
-    streams, graphs, modules and functions, mean nothing in another process; 0 is NULL.
+    streams, events, graphs, modules and functions, mean nothing in another process; 0 is NULL.
     """
 
     def init(self) -> None: ...
@@ -227,6 +248,15 @@ class Driver(Protocol):
 
     def graph_destroy(self, graph: int) -> None: ...
 
+    def event_create(self, flags: int) -> int: ...
+
+    def event_destroy(self, event: int) -> None: ...
+
+    def event_record(self, event: int, stream: int) -> None: ...
+
+    def event_elapsed_time(self, start: int, end: int) -> float:
+        """Milliseconds between two events that were recorded and have come to pass."""
+
     # --- memory ---
 
     def mem_alloc_from_pool_async(self, size: int, pool: int, stream: int) -> int: ...
@@ -235,11 +265,26 @@ class Driver(Protocol):
 
     def memcpy_async(self, destination: int, source: int, size: int, stream: int) -> None: ...
 
+    def memcpy_peer_async(
+        self, destination: int, destination_context: int, source: int, source_context: int, size: int, stream: int
+    ) -> None: ...
+
     def memcpy_htod(self, pointer: int, data: bytes) -> None: ...
 
     def memcpy_dtoh(self, pointer: int, size: int) -> bytes: ...
 
     def memset_d8_async(self, pointer: int, value: int, size: int, stream: int) -> None: ...
+
+    def mem_host_alloc(self, size: int, flags: int) -> int:
+        """Pinned memory of the host, which the processor and every device may touch; `pointer` is good for both."""
+
+    def mem_free_host(self, pointer: int) -> None: ...
+
+    def load(self, pointer: int, size: int) -> bytes:
+        """No driver call: the processor reads memory of the host, pinned or of a host pool."""
+
+    def store(self, pointer: int, data: bytes) -> None:
+        """No driver call: the processor writes it."""
 
     def pointer_get_attribute(self, attribute: int, pointer: int) -> int: ...
 
@@ -253,6 +298,9 @@ class Driver(Protocol):
     def launch_kernel(self, function: int, grid: Dimensions, block: Dimensions, stream: int, parameters: bytes) -> None:
         """`parameters` as they lie in the kernel's parameter space; no dynamic shared memory."""
 
+
+NO_CALLS = ("load", "store")
+"""What the processor does without the driver."""
 
 _SPELLED = {"pci": "PCI", "p2p": "P2P", "htod": "HtoD", "dtoh": "DtoH"}
 

@@ -23,6 +23,8 @@ _HANDLE_RESULTS = frozenset(
         "stream_create",
         "stream_end_capture",
         "mem_alloc_from_pool_async",
+        "mem_host_alloc",
+        "event_create",
         "module_load_data",
         "module_get_function",
     }
@@ -35,6 +37,11 @@ _HANDLES = {
     "mem_alloc_from_pool_async": (1, 2),
     "mem_free_async": (0, 1),
     "memcpy_async": (0, 1, 3),
+    "memcpy_peer_async": (0, 1, 2, 3, 5),
+    "mem_free_host": (0,),
+    "event_destroy": (0,),
+    "event_record": (0, 1),
+    "event_elapsed_time": (0, 1),
     "memcpy_htod": (0,),
     "memcpy_dtoh": (0,),
     "memset_d8_async": (0, 3),
@@ -43,6 +50,8 @@ _HANDLES = {
     "launch_kernel": (0, 3),
 }
 _SPELLED_BYTES = 16
+
+_BY_THE_PROCESSOR = {"load": "the processor reads {:#x}", "store": "the processor writes {:#x}"}
 
 
 class TracedDriver:
@@ -63,6 +72,9 @@ class TracedDriver:
         if not callable(method):
             return method
 
+        if name in _BY_THE_PROCESSOR:
+            return self._announced(_BY_THE_PROCESSOR[name], method)
+
         def traced(*arguments: Any) -> Any:
             spelled = f"{driver_call(name)}({_arguments(name, arguments)})"
             if self._announce:
@@ -77,6 +89,16 @@ class TracedDriver:
             return result
 
         return traced
+
+    def _announced(self, words: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        """What is no driver call and stands in no trace, but may be the last thing that a process does."""
+
+        def announced(pointer: int, rest: Any) -> Any:
+            if self._announce:
+                self._announce(words.format(pointer))
+            return method(pointer, rest)
+
+        return announced
 
 
 def _since(begin: float) -> str:

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 
 #include "connection.h"
+#include "host_memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -43,6 +44,7 @@ static void disconnect(void)
         close(process.fd);
     process.fd = -1;
     process.initialized = false;
+    unmap_all_host_memory();
 }
 
 static bool send_all(const char *data, size_t size)
@@ -59,12 +61,29 @@ static bool send_all(const char *data, size_t size)
     return true;
 }
 
+/* As recv; the descriptor that may come with the bytes goes to `file`. */
+static ssize_t receive(char *data, size_t size, int *file)
+{
+    union {
+        struct cmsghdr header;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct iovec piece = {data, size};
+    struct msghdr message = {
+        .msg_iov = &piece, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    ssize_t got = recvmsg(process.fd, &message, MSG_CMSG_CLOEXEC);
+    struct cmsghdr *header = got > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+    if (header)
+        memcpy(file, CMSG_DATA(header), sizeof *file);
+    return got;
+}
+
 /* The server sends nothing unasked, so nothing can follow the line. */
-static bool receive_line(char *line, size_t size)
+static bool receive_line(char *line, size_t size, int *file)
 {
     size_t used = 0;
     while (used < size - 1) {
-        ssize_t got = recv(process.fd, line + used, size - 1 - used, 0);
+        ssize_t got = receive(line + used, size - 1 - used, file);
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0)
@@ -145,8 +164,8 @@ static void take_device_files(void)
     }
 }
 
-static bool exchange(char *reply, size_t capacity, const Data *data, const char *call, const int64_t *arguments,
-                     size_t count)
+static bool exchange(char *reply, size_t capacity, int *file, const Data *data, const char *call,
+                     const int64_t *arguments, size_t count)
 {
     char *line = NULL;
     size_t size = 0;
@@ -159,26 +178,39 @@ static bool exchange(char *reply, size_t capacity, const Data *data, const char 
     if (data)
         write_hexadecimal(out, *data);
     fputc('\n', out);
-    bool done = fclose(out) == 0 && send_all(line, size) && receive_line(reply, capacity);
+    bool done = fclose(out) == 0 && send_all(line, size) && receive_line(reply, capacity, file);
     free(line);
     return done;
+}
+
+/* The code of a reply, whose file is mapped first. */
+static CUresult take(const char *reply, int file)
+{
+    char *results;
+    CUresult code = (CUresult)strtol(reply, &results, 10);
+    if (file < 0)
+        return code;
+    bool mapped = map_host_memory(file, strtoull(results, NULL, 10));
+    close(file);
+    return mapped ? code : CUDA_ERROR_UNKNOWN;
 }
 
 static CUresult forward_locked(char *reply, size_t capacity, const Data *data, const char *call,
                                const int64_t *arguments, size_t count)
 {
     bool init = strcmp(call, "cuInit") == 0;
+    int file = -1;
     if (process.fd >= 0 && process.owner != getpid())
         disconnect(); /* inherited by fork before cuInit, which is allowed */
     if (process.fd < 0 && !connect_server())
         return init ? CUDA_ERROR_SYSTEM_NOT_READY : CUDA_ERROR_NOT_INITIALIZED;
-    if (!exchange(reply, capacity, data, call, arguments, count)) {
+    if (!exchange(reply, capacity, &file, data, call, arguments, count)) {
         disconnect();
         return init ? CUDA_ERROR_SYSTEM_NOT_READY : CUDA_ERROR_UNKNOWN;
     }
     if (strcmp(reply, "crash") == 0)
         raise(SIGSEGV);
-    CUresult code = (CUresult)strtol(reply, NULL, 10);
+    CUresult code = take(reply, file);
     if (init && code == CUDA_SUCCESS) {
         process.initialized = true;
         take_device_files();

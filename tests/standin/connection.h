@@ -4,7 +4,10 @@
  *     cuMemPoolGetAccess 4711 93458488360960 1 0      call, thread, arguments
  *     0 3                                             code, results
  *
- * Integers are decimal, texts and bytes hexadecimal, as arguments after an x. A connection is what a process is to a driver.
+ * Integers are decimal, texts and bytes hexadecimal, as arguments after an x. Times are in nanoseconds. With a pointer
+ * to new memory of the host comes a descriptor of the file that has its bytes.
+ *
+ * A connection is what a process is to a driver.
  */
 
 #ifndef CONNECTION_H

@@ -4,6 +4,7 @@
  */
 
 #include "connection.h"
+#include "host_memory.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -85,6 +86,26 @@ static CUresult ask_handle(void *handle, const char *call, const int64_t *argume
     return ask_handle_with(NULL, handle, call, arguments, count);
 }
 
+static CUresult ask_milliseconds(float *milliseconds, const char *call, const int64_t *arguments, size_t count)
+{
+    uint64_t nanoseconds;
+    if (milliseconds == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult code = ask_u64(&nanoseconds, call, arguments, count);
+    if (code == CUDA_SUCCESS)
+        *milliseconds = (float)((double)(int64_t)nanoseconds / 1e6);
+    return code;
+}
+
+/* For a call that frees what is at `pointer`. */
+static CUresult ask_to_free(CUdeviceptr pointer, const char *call, const int64_t *arguments, size_t count)
+{
+    CUresult code = ask(call, arguments, count);
+    if (code == CUDA_SUCCESS)
+        unmap_host_memory(pointer);
+    return code;
+}
+
 static int digit(char c)
 {
     return c <= '9' ? c - '0' : c - 'a' + 10;
@@ -139,6 +160,7 @@ static const struct {
     {2, "CUDA_ERROR_OUT_OF_MEMORY"},
     {3, "CUDA_ERROR_NOT_INITIALIZED"},
     {4, "CUDA_ERROR_DEINITIALIZED"},
+    {46, "CUDA_ERROR_DEVICE_UNAVAILABLE"},
     {100, "CUDA_ERROR_NO_DEVICE"},
     {101, "CUDA_ERROR_INVALID_DEVICE"},
     {200, "CUDA_ERROR_INVALID_IMAGE"},
@@ -318,14 +340,31 @@ CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)
 
 CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
 {
-    return ask(SENT((int64_t)pointer, number(stream)));
+    return ask_to_free(pointer, SENT((int64_t)pointer, number(stream)));
 }
 
 /* --- memory --- */
 
+CUresult cuMemHostAlloc(void **pointer, size_t bytes, unsigned int flags)
+{
+    return ask_handle(pointer, SENT((int64_t)bytes, flags));
+}
+
+CUresult cuMemFreeHost(void *pointer)
+{
+    return ask_to_free((CUdeviceptr)(uintptr_t)pointer, SENT(number(pointer)));
+}
+
 CUresult cuMemcpyAsync(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream)
 {
     return ask(SENT((int64_t)destination, (int64_t)source, (int64_t)bytes, number(stream)));
+}
+
+CUresult cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source,
+                           CUcontext source_context, size_t bytes, CUstream stream)
+{
+    return ask(SENT((int64_t)destination, number(destination_context), (int64_t)source, number(source_context),
+                    (int64_t)bytes, number(stream)));
 }
 
 CUresult cuMemcpyHtoD_v2(CUdeviceptr destination, const void *source, size_t bytes)
@@ -476,6 +515,31 @@ CUresult cuStreamSynchronize(CUstream stream)
 CUresult cuStreamQuery(CUstream stream)
 {
     return ask(SENT(number(stream)));
+}
+
+CUresult cuEventCreate(CUevent *event, unsigned int flags)
+{
+    return ask_handle(event, SENT(flags));
+}
+
+CUresult cuEventDestroy_v2(CUevent event)
+{
+    return ask(SENT(number(event)));
+}
+
+CUresult cuEventRecord(CUevent event, CUstream stream)
+{
+    return ask(SENT(number(event), number(stream)));
+}
+
+CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end)
+{
+    return ask_milliseconds(milliseconds, SENT(number(start), number(end)));
+}
+
+CUresult cuEventElapsedTime_v2(float *milliseconds, CUevent start, CUevent end)
+{
+    return ask_milliseconds(milliseconds, SENT(number(start), number(end)));
 }
 
 CUresult cuStreamBeginCapture_v2(CUstream stream, int mode)

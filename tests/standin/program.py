@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from typing import BinaryIO
+
 from mempool_cli.driver.codes import Code
-from mempool_cli.driver.sim.machine import Process
+from mempool_cli.driver.sim.allocation import Allocation
+from mempool_cli.driver.sim.machine import Machine, Process
+from mempool_cli.driver.sim.pool import SimPool
+
+from .shared import SharedAllocation
 
 _GREATEST_PRIORITY = -5
 
 
 class Program(Process):
     """Each method is the driver call of that name. Arguments are in the order of the C function, handles are ints."""
+
+    def __init__(self, machine: Machine, visible: str | None) -> None:
+        super().__init__(machine, visible)
+        self.unsent: BinaryIO | None = None  # of memory that the call in progress has allocated
 
     def device_total_mem(self, device: int) -> int:
         return self._device("device_total_mem", device).memory
@@ -53,6 +63,13 @@ class Program(Process):
         self._enter_stream_call("stream_query", stream)
 
     # --- memory ---
+
+    def _allocation(self, pointer: int, size: int, pool: SimPool | None) -> Allocation:
+        if pool is not None and not pool.on_host:
+            return super()._allocation(pointer, size, pool)
+        shared = SharedAllocation(pointer, size, pool)
+        self.unsent = shared.file
+        return shared
 
     def mem_alloc_async(self, size: int, stream: int) -> int:
         """Unlike cuMemAllocFromPoolAsync it needs a context on any stream (measured)."""

@@ -14,11 +14,11 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
-from mempool_cli.driver.port import AccessEntry, Driver, Location, PoolProperties, driver_call
+from mempool_cli.driver.port import NO_CALLS, AccessEntry, Driver, Location, PoolProperties, driver_call
 from mempool_cli.driver.sim.calls import SimulatedCrash
 from mempool_cli.driver.sim.machine import Machine
 from mempool_cli.driver.sim.profile import Profile
@@ -69,7 +69,16 @@ def _launch(program: Program, function: int, *numbers: Any) -> None:
     program.launch_kernel(function, (grid[0], grid[1], grid[2]), (block[0], block[1], block[2]), stream, parameters)
 
 
-_METHODS = {driver_call(name): name for cls in (Driver, Program) for name in vars(cls) if not name.startswith("_")}
+def _elapsed_time(program: Program, start: int, end: int) -> int:
+    return round(program.event_elapsed_time(start, end) * 1e6)
+
+
+_METHODS = {
+    driver_call(name): name
+    for cls in (Driver, Program)
+    for name in vars(cls)
+    if not name.startswith("_") and name not in NO_CALLS
+}
 _CALLS: dict[str, Callable[..., Any]] = {
     **{call: getattr(Program, method) for call, method in _METHODS.items()},
     "cuInit": lambda program, flags: program.init(),
@@ -77,6 +86,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "cuMemPoolSetAccess": _set_access,
     "cuMemPoolGetAccess": _get_access,
     "cuMemPoolSetAttribute": _set_attribute,
+    "cuEventElapsedTime": _elapsed_time,
     "cuModuleGetFunction": _get_function,
     "cuLaunchKernel": _launch,
 }
@@ -109,7 +119,16 @@ class Connection:
         if self._program is None:
             self._program = Program(self._machine, _visible(line))
         else:
-            self._stream.sendall(f"{self._answer(self._program, *line.split())}\n".encode())
+            reply = f"{self._answer(self._program, *line.split())}\n".encode()
+            file, self._program.unsent = self._program.unsent, None
+            self._send(reply, file)
+
+    def _send(self, reply: bytes, file: BinaryIO | None) -> None:
+        if file is None:
+            self._stream.sendall(reply)
+            return
+        with file:
+            socket.send_fds(self._stream, [reply], [file.fileno()])
 
     def _answer(self, program: Program, call: str, thread: str, *arguments: str) -> str:
         plain = _VERSION_SUFFIX.sub("", call)

@@ -21,7 +21,7 @@ from mempool_cli.driver.identity import loaded_libcuda
 from mempool_cli.driver.sim.profile import Failure, parse_spec
 
 HERE = Path(__file__).parent
-SOURCES = ("connection.c", "libcuda.c", "proc_address.c")
+SOURCES = ("connection.c", "host_memory.c", "libcuda.c", "proc_address.c")
 COMPILER = shutil.which(os.environ.get("CC", "cc"))
 
 _FLAGS = ("-std=c11", "-Wall", "-Wextra", "-Wmissing-prototypes", "-Werror", f"-I{HERE}", "-pthread")

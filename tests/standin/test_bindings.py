@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
 from contextlib import closing, suppress
+from pathlib import Path
 
 import pytest
 
+from mempool_cli.driver import kernels
 from mempool_cli.driver.cuda import CudaDriver
 from mempool_cli.driver.identity import describe
 from mempool_cli.driver.port import (
@@ -17,6 +20,7 @@ from mempool_cli.driver.port import (
     CaptureMode,
     DeviceAttribute,
     HandleType,
+    HostAllocFlags,
     Location,
     P2PAttribute,
     PointerAttribute,
@@ -47,6 +51,20 @@ try:
     driver.mem_pool_trim_to(driver.device_get_default_mem_pool(0), 0)
 except MempoolError as error:
     print(json.dumps([error.problem.code, error.problem.message]))
+"""
+
+SHARED_WITH_THE_PROCESSOR = """
+from mempool_cli.driver.cuda import CudaDriver
+from mempool_cli.driver.port import HOST_LOCATION, HostAllocFlags, PoolProperties
+from data_path import own_stream
+driver = CudaDriver()
+driver.init()
+stream = own_stream(driver)
+pinned = driver.mem_host_alloc(8192, HostAllocFlags.PORTABLE)
+shared = driver.mem_alloc_from_pool_async(8192, driver.mem_pool_create(PoolProperties(HOST_LOCATION)), stream)
+driver.store(pinned, b"mine")
+driver.store(shared + 8188, b"ours")
+print(driver.load(pinned, 4), driver.load(shared + 8188, 4), flush=True)
 """
 
 
@@ -239,3 +257,55 @@ def test_modes_and_statuses_that_nobody_knows_keep_their_number(on_machine: OnMa
     assert driver.pointer_get_attribute(PointerAttribute.ACCESS_FLAGS, 1 << 46) == 7
     with pytest.raises(DriverError, match=r"cuStreamBeginCapture = CUDA_ERROR_INVALID_VALUE \(1\)"):
         driver.stream_begin_capture(stream, 9)
+
+
+@pytest.mark.parametrize(
+    "touch",
+    [
+        "driver.mem_free_host(pinned); driver.load(pinned, 4)",
+        "driver.mem_free_async(shared, stream); driver.store(shared + 8188, b'gone')",
+        "driver.load(shared + 8192, 1)",
+    ],
+    ids=["freed", "freed to its pool", "beyond the end"],
+)
+def test_what_is_no_memory_of_the_host_kills_the_process(standin: StandIn, touch: str) -> None:
+    with standin.machine("1") as machine:
+        done = standin.run_python(SHARED_WITH_THE_PROCESSOR + touch, machine)
+    assert (done.stdout, done.returncode) == ("b'mine' b'ours'\n", -signal.SIGSEGV)
+
+
+def test_memory_of_the_host_is_that_of_one_machine(on_machine: OnMachine) -> None:
+    seen = []
+    for _ in range(2):
+        driver = on_machine("1")
+        driver.init()
+        own_stream(driver)
+        pinned, freed = (driver.mem_host_alloc(5000, HostAllocFlags.PORTABLE) for _ in range(2))
+        seen.append((pinned, driver.load(pinned, 5000)))
+        driver.store(pinned, b"x" * 5000)
+        driver.mem_free_host(freed)
+        with pytest.raises(DriverError, match="cuMemFreeHost = CUDA_ERROR_INVALID_VALUE"):
+            driver.mem_free_host(freed)
+        with pytest.raises(DriverError, match="cuMemFreeAsync = CUDA_ERROR_INVALID_VALUE"):
+            driver.mem_free_async(pinned, 0)
+        assert driver.load(pinned, 5000) == b"x" * 5000
+        assert Path("/proc/self/maps").read_text().count("/memfd:mempool-standin") == 1
+    assert seen == [(pinned, bytes(5000))] * 2
+
+
+def test_the_processor_and_kernels_share_more_than_a_page(standin_driver: CudaDriver) -> None:
+    with closing(bindings_world()) as world, world.pinned(1 << 18) as pinned:
+        world.launch(kernels.FILL, kernels.fill_parameters(pinned + 8, 20_000, 1 << 56, 1))
+        longs = [(1 << 56) + index for index in range(20_000)]
+        assert world.driver.load(pinned, 160_016) == b"".join(long.to_bytes(8, "little") for long in [0, *longs, 0])
+        world.driver.store(pinned + 65_530, bytes(14))
+        assert world.tally(pinned + 8, 20_000, 1 << 56, 1, other=5) == (2, 1, 0, 8190)
+        world.driver.memset_d8_async(pinned + 100_000, 0xA5, 100_000, world.stream())
+        assert world.driver.load(pinned + 99_999, 100_002) == b"\1" + b"\xa5" * 100_000 + b"\0"
+
+
+def test_elapsed_times_have_fractions_and_a_sign(on_machine: OnMachine) -> None:
+    for nanoseconds, milliseconds in ((1_500_000, 1.5), (-2_500_000, -2.5), (0, 0.0)):
+        driver = on_machine("1", answers={"cuEventElapsedTime": [0, nanoseconds]})
+        driver.init()
+        assert driver.event_elapsed_time(1, 2) == milliseconds

@@ -1,12 +1,13 @@
-"""The calls about contexts, streams and their capture."""
+"""The calls about contexts, streams, events and capture."""
 
 from __future__ import annotations
 
 import itertools
+import time
 from typing import TYPE_CHECKING
 
 from mempool_cli.driver.codes import Code
-from mempool_cli.driver.port import CaptureMode, CaptureStatus, Location
+from mempool_cli.driver.port import CaptureMode, CaptureStatus, ComputeMode, Location
 from mempool_cli.driver.sim.pool_calls import Pools
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ class Contexts(Pools):
         self._lost: dict[int, Code] = {}
         self._stream_handles = itertools.count(0x6100_0000_0000, 0x100)
         self._graphs = itertools.count(0x6200_0000_0000, 0x100)
+        self._events: dict[int, float | None] = {}
+        self._event_handles = itertools.count(0x6400_0000_0000, 0x100)
 
     @property
     def _stack(self) -> list[int]:
@@ -59,7 +62,9 @@ class Contexts(Pools):
     # --- contexts ---
 
     def device_primary_ctx_retain(self, device: int) -> int:
-        self._device("device_primary_ctx_retain", device)
+        card = self._device("device_primary_ctx_retain", device)
+        if card.compute_mode == ComputeMode.PROHIBITED:
+            self._fail("device_primary_ctx_retain", Code.CUDA_ERROR_DEVICE_UNAVAILABLE)
         self._retained[device] = self._retained.get(device, 0) + 1
         return _CONTEXTS + device
 
@@ -75,6 +80,9 @@ class Contexts(Pools):
             self._stack.pop()
         if context:
             self._stack.append(context)
+
+    def _is_context(self, context: int) -> bool:
+        return self._retained.get(context - _CONTEXTS, 0) > 0
 
     def ctx_synchronize(self) -> None:
         self._enter_context_call("ctx_synchronize")
@@ -95,6 +103,35 @@ class Contexts(Pools):
 
     def stream_synchronize(self, stream: int) -> None:
         self._enter_stream_call("stream_synchronize", stream)
+
+    # --- events; they come to pass when they are recorded, since the work before them is done by then ---
+
+    def event_create(self, flags: int) -> int:
+        self._enter_context_call("event_create")
+        event = next(self._event_handles)
+        self._events[event] = None
+        return event
+
+    def event_destroy(self, event: int) -> None:
+        self._known_event("event_destroy", event)
+        del self._events[event]
+
+    def event_record(self, event: int, stream: int) -> None:
+        self._enter_stream_call("event_record", stream)
+        self._known_event("event_record", event)
+        self._events[event] = time.perf_counter()
+
+    def event_elapsed_time(self, start: int, end: int) -> float:
+        first, last = (self._known_event("event_elapsed_time", event) for event in (start, end))
+        if first is None or last is None:
+            self._fail("event_elapsed_time", Code.CUDA_ERROR_INVALID_HANDLE)
+        return (last - first) * 1e3
+
+    def _known_event(self, method: str, event: int) -> float | None:
+        self._enter(method)
+        if event not in self._events:
+            self._fail(method, Code.CUDA_ERROR_INVALID_HANDLE)
+        return self._events[event]
 
     # --- capture ---
 

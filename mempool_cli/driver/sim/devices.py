@@ -64,10 +64,11 @@ class Devices(Calls):
     def device_get_attribute(self, attribute: int, device: int) -> int:
         card = self._device("device_get_attribute", device)
         values = {
-            DeviceAttribute.COMPUTE_MODE: 0,
+            DeviceAttribute.COMPUTE_MODE: card.compute_mode,
             DeviceAttribute.COMPUTE_CAPABILITY_MAJOR: card.compute_capability[0],
             DeviceAttribute.COMPUTE_CAPABILITY_MINOR: card.compute_capability[1],
-            DeviceAttribute.PAGEABLE_MEMORY_ACCESS: 0,
+            DeviceAttribute.HOST_NATIVE_ATOMIC_SUPPORTED: 0,
+            DeviceAttribute.PAGEABLE_MEMORY_ACCESS: int(card.pageable_memory_access),
             DeviceAttribute.MEMORY_POOLS_SUPPORTED: int(card.pools),
             DeviceAttribute.MEMPOOL_SUPPORTED_HANDLE_TYPES: SUPPORTED_HANDLE_TYPES if card.pools else 0,
             DeviceAttribute.HOST_NUMA_ID: card.host_numa_id,

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mempool_cli.driver.codes import Code
+from mempool_cli.driver.kernels import (
+    ADD,
+    CHECK,
+    COPY,
+    FILL,
+    LONG_BYTES,
+    READ,
+    TALLY_BYTES,
+    WORD_BYTES,
+    WRITE,
+    Tally,
+    tally,
+)
 from mempool_cli.driver.port import Dimensions
 from mempool_cli.driver.sim.allocation import Allocation
 from mempool_cli.driver.sim.memory import Memory
@@ -18,28 +32,14 @@ if TYPE_CHECKING:
 
 _PTX = re.compile(rb"\s*\.version\s+\d+\.\d+\s")
 _ENTRY = re.compile(rb"\.entry\s+(\w+)")
-_WORD_BYTES = 4
-
-Touch = Callable[[int], Allocation]
-"""The allocation that holds the word at a pointer; _IllegalAddressError when the kernel may not touch it."""
 
 
 class _IllegalAddressError(Exception):
     """A kernel touched what its device may not."""
 
 
-def _write(touch: Touch, parameters: bytes) -> None:
-    pointer, value = struct.unpack("<QI", parameters)
-    touch(pointer).write(pointer, value.to_bytes(_WORD_BYTES, "little"))
-
-
-def _read(touch: Touch, parameters: bytes) -> None:
-    source, destination = struct.unpack("<QQ", parameters)
-    word = touch(source).read(source, _WORD_BYTES)
-    touch(destination).write(destination, word)
-
-
-_KERNELS = {"mempool_write": _write, "mempool_read": _read}
+class _StuckError(Exception):
+    """A kernel touched what never answers."""
 
 
 class Kernels(Memory):
@@ -80,15 +80,113 @@ class Kernels(Memory):
             self._fail("launch_kernel", Code.CUDA_ERROR_INVALID_VALUE)
         if self.capture.status(stream):
             return
+        threads = math.prod((*grid, *block))
         try:
-            _KERNELS[name](lambda pointer: self._touched(device, pointer), parameters)
+            _KERNELS[name](Launch(self, device, stream, threads), parameters)
         except struct.error:
             self._fail("launch_kernel", Code.CUDA_ERROR_INVALID_VALUE)
         except _IllegalAddressError:
             self._lost[device] = Code.CUDA_ERROR_ILLEGAL_ADDRESS
+        except _StuckError:
+            return
 
-    def _touched(self, device: int, pointer: int) -> Allocation:
-        allocation = self._holding(pointer, _WORD_BYTES)
-        if allocation is None or not allocation.pool.lets(device):
+    def touched(self, device: int, stream: int, pointer: int, size: int) -> Allocation:
+        """The allocation that has these bytes, for a kernel of that device."""
+        allocation = self._holding(pointer, size)
+        if allocation is None or not self._lets(device, allocation):
             raise _IllegalAddressError
+        if self._occupy(device, stream, allocation):
+            raise _StuckError
         return allocation
+
+    def load_longs(self, device: int, allocation: Allocation) -> Allocation:
+        """The bytes that a kernel of the device sees in it."""
+        return self._read_by(device, allocation)
+
+    def store_longs(
+        self,
+        device: int,
+        allocation: Allocation,
+        piece: tuple[int, int],
+        action: Callable[[Allocation], None],
+        source: Allocation | None = None,
+    ) -> None:
+        """What a kernel of the device does to this piece of it."""
+        self._write(device, allocation, piece, action, source=source)
+
+
+class Launch(NamedTuple):
+    """A kernel that runs: on which device and stream, with how many threads."""
+
+    process: Kernels
+    device: int
+    stream: int
+    threads: int
+
+    def reads(self, pointer: int, size: int) -> tuple[Allocation, Allocation]:
+        """The memory, and the bytes that are seen there."""
+        allocation = self.process.touched(self.device, self.stream, pointer, size)
+        return allocation, self.process.load_longs(self.device, allocation)
+
+    def writes(
+        self, pointer: int, size: int, action: Callable[[Allocation], None], source: Allocation | None = None
+    ) -> None:
+        """Does this to the bytes at `pointer`; `source` is other memory that the kernel reads."""
+        allocation = self.process.touched(self.device, self.stream, pointer, size)
+        self.process.store_longs(self.device, allocation, (pointer, size), action, source)
+
+
+def _write(launch: Launch, parameters: bytes) -> None:
+    pointer, value = struct.unpack("<QI", parameters)
+    data = value.to_bytes(WORD_BYTES, "little")
+    launch.writes(pointer, WORD_BYTES, lambda memory: memory.write(pointer, data))
+
+
+def _read(launch: Launch, parameters: bytes) -> None:
+    source, destination = struct.unpack("<QQ", parameters)
+    _carry(launch, source, destination, WORD_BYTES)
+
+
+def _copy(launch: Launch, parameters: bytes) -> None:
+    source, destination, count = struct.unpack("<QQQ", parameters)
+    _carry(launch, source, destination, count * LONG_BYTES)
+
+
+def _carry(launch: Launch, source: int, destination: int, size: int) -> None:
+    origin, seen = launch.reads(source, size)
+    launch.writes(destination, size, lambda memory: memory.copy(destination, seen, source, size), origin)
+
+
+def _fill(launch: Launch, parameters: bytes) -> None:
+    pointer, count, base, step = struct.unpack("<QQQQ", parameters)
+    launch.writes(pointer, count * LONG_BYTES, lambda memory: memory.fill_longs(pointer, count, base, step))
+
+
+def _check(launch: Launch, parameters: bytes) -> None:
+    pointer, count, base, step, other, at = struct.unpack("<QQQQQQ", parameters)
+    _, seen = launch.reads(pointer, count * LONG_BYTES)
+    found = seen.tally(pointer, count, base, step, other)
+    _, before = launch.reads(at, TALLY_BYTES)
+    old = tally(before.read(at, TALLY_BYTES))
+    total = Tally(
+        old.wrong + found.wrong, old.zeros + found.zeros, old.others + found.others, min(old.first, found.first)
+    )
+    launch.writes(at, TALLY_BYTES, lambda memory: memory.write(at, total.bytes()))
+
+
+def _add(launch: Launch, parameters: bytes) -> None:
+    pointer, value = struct.unpack("<QQ", parameters)
+    _, seen = launch.reads(pointer, LONG_BYTES)
+    total = int.from_bytes(seen.read(pointer, LONG_BYTES), "little") + value * launch.threads
+    data = (total % 2**64).to_bytes(LONG_BYTES, "little")
+    launch.writes(pointer, LONG_BYTES, lambda memory: memory.write(pointer, data))
+
+
+_KERNELS: dict[str, Callable[[Launch, bytes], None]] = {
+    WRITE: _write,
+    READ: _read,
+    FILL: _fill,
+    COPY: _copy,
+    CHECK: _check,
+    ADD: _add,
+}

@@ -35,6 +35,7 @@ class SimPool:
     access: dict[int, int] = field(default_factory=dict)
     allocations: dict[int, int] = field(default_factory=dict)
     ever_allocated: bool = False
+    ever_set: bool = False
     attributes: dict[int, int] = field(default_factory=dict)
 
     host_access: int = AccessFlags.NONE
@@ -77,6 +78,7 @@ class SimPool:
                 code = check(entry, devices, reaches)
                 if code != Code.CUDA_SUCCESS:
                     return code
+        self.ever_set = True
         stuck = self.on_host and "host-pool-revoke" in self.faults
         for location, flags in entries:
             if stuck and flags == AccessFlags.NONE:

@@ -7,12 +7,12 @@ import re
 import uuid
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from mempool_cli.driver.codes import Code
-from mempool_cli.driver.port import Driver, driver_call
+from mempool_cli.driver.port import NO_CALLS, ComputeMode, Driver, driver_call
 from mempool_cli.errors import MempoolError
 
 GIB = 1 << 30
@@ -22,15 +22,25 @@ FAULTS = {
     "recycled-handle": "a recycled device pool handle inherits the destroyed pool's peers (nvbug 5698116)",
     "fresh-handles": "no pool handle ever comes back",
     "host-pool-revoke": "revoking access to a host pool answers SUCCESS and changes nothing",
+    "drop-writes": "what a device writes to memory of another, or of the host, is lost without a word",
+    "mirror": "a device sees a private copy of memory that is not its own (a virtual machine: nccl #2335)",
+    "corrupt": "bytes change on the way to and from memory that is not the device's own",
+    "hang": "work on memory that is not the device's own never ends (vllm #6893)",
+    "lost-after-setaccess": "copies into a pool are lost once its access was set (nvbug 6098762)",
+    "leak": "a kernel gets through to a pool that its device has no access to",
+    "refuse": "copies to and from memory that is not the device's own are refused",
     "honest-pointer-flags": "CU_POINTER_ATTRIBUTE_ACCESS_FLAGS says what the pool says, not always READWRITE",
 }
+OF_PAIRS = ("drop-writes", "mirror", "corrupt", "hang", "lost-after-setaccess", "leak", "refuse")
+"""Faults that a single pair can have: `mirror:2-5` is owner 2 and accessor 5, `mirror:host-5` a pool of the host."""
 
+_PAIR = re.compile(r"(host|[0-9]{1,4})-([0-9]{1,4})")
 _HINT = (
     "SPEC is a number of devices, a profile ({profiles}), or a TOML file (with a / or ending in .toml);"
-    " then ,fault=NAME"
+    " then ,fault=NAME or ,fault=NAME:OWNER-ACCESSOR"
 )
 _UUIDS = uuid.UUID("8fc8b5a0-0000-4000-8000-000000000000")
-_CALLS = {driver_call(method) for method in vars(Driver) if not method.startswith("_")}
+_CALLS = {driver_call(method) for method in vars(Driver) if not method.startswith("_") and method not in NO_CALLS}
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_DEVICES)]
 Pair = tuple[int, int]
@@ -48,6 +58,8 @@ class SimDevice(msgspec.Struct, frozen=True, kw_only=True):
     host_pools: bool
     host_numa_pools: bool
     host_numa_id: int
+    pageable_memory_access: bool = False
+    compute_mode: int = ComputeMode.DEFAULT
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -90,6 +102,8 @@ class _DeviceTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     host_pools: bool | None = None
     host_numa_pools: bool | None = None
     host_numa_id: int = 0
+    pageable_memory_access: bool = False
+    compute_mode: Literal["default", "prohibited", "exclusive-process"] = "default"
     uuid: str | None = None
     pci_bus_id: str | None = None
 
@@ -125,20 +139,33 @@ def profile_names() -> list[str]:
 def parse_spec(spec: str) -> Profile:
     """The machine that SPEC names. MempoolError `usage` or `input-file` says what is wrong with it."""
     base, *options = spec.split(",")
-    faults = frozenset(_fault(option, spec) for option in options)
     profile = _uniform(int(base), spec) if re.fullmatch(r"[0-9]{1,9}", base) else _read(base, spec)
+    faults = frozenset(_fault(option, spec, len(profile.devices)) for option in options)
     return msgspec.structs.replace(profile, faults=faults)
 
 
-def _fault(option: str, spec: str) -> str:
-    key, _, name = option.partition("=")
+def _fault(option: str, spec: str, devices: int) -> str:
+    key, _, fault = option.partition("=")
+    name, colon, pair = fault.partition(":")
     if key != "fault":
         raise MempoolError("usage", f"--sim {spec}: {option!r} is not fault=NAME", hint=_hint())
     if name not in FAULTS:
         raise MempoolError(
             "usage", f"--sim {spec}: there is no fault {name!r}", hint=f"faults: {', '.join(sorted(FAULTS))}"
         )
-    return name
+    if not colon:
+        return name
+    if name not in OF_PAIRS:
+        raise MempoolError("usage", f"--sim {spec}: the fault {name} is one of the driver, not of a pair")
+    match = _PAIR.fullmatch(pair)
+    owner, accessor = match.groups() if match else ("", "")
+    if not match or owner == accessor or any(word != "host" and int(word) >= devices for word in (owner, accessor)):
+        raise MempoolError(
+            "usage",
+            f"--sim {spec}: {pair!r} is no pair of this machine",
+            hint=f"{name}:1-0 is memory of device 1 that device 0 accesses, {name}:host-0 memory of the host",
+        )
+    return f"{name}:{int(owner) if owner != 'host' else owner}-{int(accessor)}"
 
 
 def _hint() -> str:
@@ -263,6 +290,8 @@ def _device(table: _DeviceTable, ordinal: int, source: str) -> SimDevice:
         host_pools=table.pools if table.host_pools is None else table.host_pools,
         host_numa_pools=table.pools if table.host_numa_pools is None else table.host_numa_pools,
         host_numa_id=table.host_numa_id,
+        pageable_memory_access=table.pageable_memory_access,
+        compute_mode=ComputeMode[table.compute_mode.upper().replace("-", "_")],
     )
 
 
