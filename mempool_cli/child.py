@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import IO, Literal
 
@@ -26,23 +26,44 @@ _WORDS_BYTES = 4096
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 _PROGRAM = """\
 import json, sys
-sys.path[:] = json.loads(sys.argv[3])
+sys.path[:] = json.loads(sys.argv[1])
 from mempool_cli.child import main
-main(sys.argv[4], int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[5]))
+main(sys.argv[2], *map(int, sys.argv[3:]))
 """
 
 Announce = Callable[[str], None]
 """Says which driver call comes next, and then what it answered."""
 
-Trial = Callable[[bytes, Announce], bytes]
+Trial = Callable[[bytes, "Reports"], bytes]
+
+
+class Reports:
+    """What a trial says before it returns."""
+
+    def __init__(self, send: Callable[[str, str], None], place: int) -> None:
+        self._send = send
+        self._place = place
+
+    def __call__(self, call: str) -> None:
+        """As an Announce."""
+        self._send("call", call)
+
+    def at(self, call: str) -> None:
+        """The call that comes next, where only the last one matters: nobody is woken by it."""
+        os.pwrite(self._place, call.encode(errors="replace") + b"\n", 0)
+
+    def part(self, data: bytes) -> None:
+        """A part of the result, UTF-8 text, which renews the trial's time."""
+        self._send("part", data.decode())
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """How a trial ended.
 
     `result` is what it returned, None unless it `ended` so. `last_call` is the driver call that it was in, or had made
-    last; `calls` all that it announced. `signal` names what killed it. `remains`: the pid of a process that SIGKILL
-    does not end, as it is stuck in the driver. `words`: the end of its standard error.
+    last; `calls` all that it announced. `parts`: what it had found before it ended, however that was. `signal` names
+    what killed it. `remains`: the pid of a process that SIGKILL does not end, as it is stuck in the driver. `words`:
+    the end of its standard error.
     """
 
     ended: Literal["returned", "signal", "exit", "hung"]
@@ -51,42 +72,152 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     status: int | None = None
     last_call: str | None = None
     calls: tuple[str, ...] = ()
+    parts: tuple[bytes, ...] = ()
     remains: int | None = None
     words: str = ""
 
+    @property
+    def end(self) -> str:
+        """How a trial ended that returned nothing, in words."""
+        ended = {
+            "signal": f"the process was killed by {self.signal}",
+            "hung": "the process did not end in time and was killed",
+            "exit": f"the process ended with status {self.status}",
+            "returned": "the process returned nothing",
+        }[self.ended]
+        inside = f" in {self.last_call}" if self.last_call else ""
+        last = f": {self.words.splitlines()[-1]}" if self.words and self.ended == "exit" else ""
+        remains = f"; SIGKILL does not end it: pid {self.remains} remains" if self.remains else ""
+        return f"{ended}{inside}{last}{remains}"
+
 
 def run_trial(trial: str, payload: bytes, *, limit: float) -> Outcome:
-    """Runs `trial`, a `module:function` of type Trial, in a new interpreter, for at most `limit` seconds.
+    """Runs `trial`, a `module:function` of type Trial, in a new interpreter, for at most `limit` seconds a part.
 
     No core is dumped. OSError when there can be no new process.
     """
     with ExitStack() as stack:
-        given = os.memfd_create("mempool-trial")
-        stack.callback(os.close, given)
-        os.write(given, payload)
-        os.lseek(given, 0, os.SEEK_SET)
-        heard, says = os.pipe()
-        stack.callback(os.close, heard)
-        words = stack.enter_context(open_anonymous())
-        command = [str(given), str(says), json.dumps(import_path(sys.path)), trial, str(math.ceil(limit))]
-        # An interrupt in the midst of Popen would leave a child that nobody knows.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
-        try:
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _PROGRAM, *command],
-                stdin=subprocess.DEVNULL,
-                stdout=words,
-                stderr=words,
-                pass_fds=[given, says],
-                start_new_session=True,
-            )
-            stack.enter_context(_Ended(process))
-        finally:
-            os.close(says)
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        reports = _Reports(heard, time.monotonic() + limit)
-        in_time = reports.read_all()
-        return _outcome(process, reports, words, in_time=in_time)
+        child = Child(stack, trial, payload, limit=limit)
+        while not child.over:
+            wait([child])
+        return child.end()
+
+
+def wait(children: Sequence[Child]) -> None:
+    """Waits until one of them has said something or its time is over, and takes what it said."""
+    poll = select.poll()
+    by_fd = {child.fd: child for child in children}
+    for fd in by_fd:
+        poll.register(fd, select.POLLIN)
+    left = max(0.0, min(child.deadline for child in children) - time.monotonic())
+    for fd, _ in poll.poll(left * 1000):
+        by_fd[fd].read()
+    for child in children:
+        child.look_at_the_clock()
+
+
+class Child:
+    """A trial in a process of its own, from its start to `end`; `stack` ends it for certain, where that never comes.
+
+    It has `limit` seconds for each part of its result, and for the first one `start`, if that is more.
+    """
+
+    def __init__(self, stack: ExitStack, trial: str, payload: bytes, *, limit: float, start: float = 0.0) -> None:
+        self._limit = limit
+        self._longest = max(limit, start)
+        self._stack = ExitStack()
+        stack.callback(self._stack.close)
+        self._process = self._start(trial, payload)
+        self.deadline = time.monotonic() + self._longest
+        self.over = False
+        self._in_time = True
+        self._rest = b""
+        self._calls: list[str] = []
+        self._parts: list[bytes] = []
+        self._result: bytes | None = None
+
+    def _start(self, trial: str, payload: bytes) -> subprocess.Popen[bytes]:
+        stack = self._stack
+        with ExitStack() as starting:
+            given = os.memfd_create("mempool-trial")
+            starting.callback(os.close, given)
+            os.write(given, payload)
+            os.lseek(given, 0, os.SEEK_SET)
+            self.fd, says = os.pipe()
+            stack.callback(os.close, self.fd)
+            self._words, self._place = (stack.enter_context(open_anonymous()) for _ in range(2))
+            fds = [given, says, self._place.fileno()]
+            command = [json.dumps(import_path(sys.path)), trial, *map(str, [*fds, math.ceil(self._longest)])]
+            # An interrupt in the midst of Popen would leave a child that nobody knows.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
+            try:
+                process = subprocess.Popen(
+                    [sys.executable, "-P", "-c", _PROGRAM, *command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=self._words,
+                    stderr=self._words,
+                    pass_fds=fds,
+                    start_new_session=True,
+                )
+                stack.callback(_kill, process)
+                return process
+            finally:
+                os.close(says)
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def read(self) -> None:
+        """Takes what it says: JSON arrays, one a line, `["call" | "part" | "result", text]`."""
+        data = os.read(self.fd, 1 << 16)
+        if not data:
+            self.over = True
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            kind, text = json.loads(line)
+            if kind == "result":
+                self._result = text.encode()
+            elif kind == "part":
+                self._parts.append(text.encode())
+                self.deadline = time.monotonic() + self._limit
+            else:
+                self._calls.append(text)
+
+    def look_at_the_clock(self) -> None:
+        """It is over when its time is."""
+        if not self.over and time.monotonic() >= self.deadline:
+            self.over, self._in_time = True, False
+
+    def end(self) -> Outcome:
+        """Ends it for certain. What became of it."""
+        in_time, remains = self._in_time, None
+        if in_time:
+            try:
+                self._process.wait(_GONE_SECONDS)
+            except subprocess.TimeoutExpired:
+                in_time = False
+        if not in_time:
+            remains = _kill(self._process)
+        code = self._process.returncode
+        killed = code is not None and code < 0
+        ended: Literal["returned", "signal", "exit", "hung"] = "exit"
+        if not in_time:
+            ended = "hung"
+        elif killed:
+            ended = "signal"
+        elif self._result is not None:
+            ended = "returned"
+        outcome = Outcome(
+            ended=ended,
+            result=self._result if ended == "returned" else None,
+            signal=_signal_name(-code) if killed and in_time and code is not None else None,
+            status=code if code is not None and code >= 0 else None,
+            last_call=self._calls[-1] if self._calls else _first_line(self._place),
+            calls=tuple(self._calls),
+            parts=tuple(self._parts),
+            remains=remains,
+            words=_tail(self._words),
+        )
+        self._stack.close()
+        return outcome
 
 
 def open_anonymous() -> IO[bytes]:
@@ -94,80 +225,15 @@ def open_anonymous() -> IO[bytes]:
     return os.fdopen(os.memfd_create("mempool-words"), "w+b")
 
 
-class _Ended:
-    """However this ends, an interrupt too, the child does not outlive it."""
-
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *error: object) -> None:
-        _kill(self._process)
+def _first_line(file: IO[bytes]) -> str | None:
+    file.seek(0)
+    return file.readline().decode(errors="replace").rstrip("\n") or None
 
 
-class _Reports:
-    """What the child sends: one JSON array a line, `["call", text]` or `["result", text]`."""
-
-    def __init__(self, fd: int, deadline: float) -> None:
-        self._fd = fd
-        self._deadline = deadline
-        self._rest = b""
-        self.calls: list[str] = []
-        self.result: bytes | None = None
-
-    def read_all(self) -> bool:
-        """Reads until the child closes its end; False at the deadline."""
-        poll = select.poll()
-        poll.register(self._fd, select.POLLIN)
-        while poll.poll(max(0.0, self._deadline - time.monotonic()) * 1000):
-            data = os.read(self._fd, 1 << 16)
-            if not data:
-                return True
-            *lines, self._rest = (self._rest + data).split(b"\n")
-            for line in lines:
-                self._take(line)
-        return False
-
-    def _take(self, line: bytes) -> None:
-        kind, text = json.loads(line)
-        if kind == "result":
-            self.result = text.encode()
-        else:
-            self.calls.append(text)
-
-
-def _outcome(process: subprocess.Popen[bytes], reports: _Reports, words: IO[bytes], *, in_time: bool) -> Outcome:
-    remains = None
-    if in_time:
-        try:
-            process.wait(_GONE_SECONDS)
-        except subprocess.TimeoutExpired:
-            in_time = False
-    if not in_time:
-        remains = _kill(process)
+def _tail(words: IO[bytes]) -> str:
     size = words.seek(0, os.SEEK_END)
     words.seek(max(0, size - _WORDS_BYTES))
-    code = process.returncode
-    killed = code is not None and code < 0
-    ended: Literal["returned", "signal", "exit", "hung"] = "exit"
-    if not in_time:
-        ended = "hung"
-    elif killed:
-        ended = "signal"
-    elif reports.result is not None:
-        ended = "returned"
-    return Outcome(
-        ended=ended,
-        result=reports.result if ended == "returned" else None,
-        signal=_signal_name(-code) if killed and in_time and code is not None else None,
-        status=code if code is not None and code >= 0 else None,
-        last_call=reports.calls[-1] if reports.calls else None,
-        calls=tuple(reports.calls),
-        remains=remains,
-        words=words.read().decode(errors="replace").strip(),
-    )
+    return words.read().decode(errors="replace").strip()
 
 
 def _kill(process: subprocess.Popen[bytes]) -> int | None:
@@ -189,13 +255,13 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def main(trial: str, given: int, says: int, limit: int) -> None:
+def main(trial: str, given: int, says: int, place: int, limit: int) -> None:
     """In the child: runs the trial and sends what it announces and returns."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)
     # Where the parent was killed, nobody else ends it.
     signal.alarm(limit + _ALONE_SECONDS)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    for fd in (given, says):
+    for fd in (given, says, place):
         os.set_inheritable(fd, False)
     module, _, name = trial.partition(":")
     function: Trial = getattr(importlib.import_module(module), name)
@@ -204,5 +270,7 @@ def main(trial: str, given: int, says: int, limit: int) -> None:
 
     def send(kind: str, text: str) -> None:
         os.write(says, json.dumps([kind, text]).encode() + b"\n")
+        if kind == "part":
+            signal.alarm(limit + _ALONE_SECONDS)
 
-    send("result", function(payload, lambda call: send("call", call)).decode())
+    send("result", function(payload, Reports(send, place)).decode())

@@ -67,23 +67,19 @@ def repro(
     6: inconclusive, 4: a trial failed. A trap, present or absent, ends with 0.
     """
     from mempool_cli.driver import driver_source
-    from mempool_cli.errors import MempoolError
     from mempool_cli.model import Answer
+    from mempool_cli.report_file import check_writable
     from mempool_cli.repro.run import Choices, list_bugs, reproduce
-    from mempool_cli.whole_file import unwritable
 
     if listed:
         finish(ctx, Answer(result=list_bugs()))
     wanted = _wanted(ctx, names, all_bugs=all_bugs, traps=traps)
     if emit_c and len(wanted) != 1:
         raise click.UsageError("--emit-c writes one program: give one NAME", ctx)
-    for file in (emit_c, report):
-        why = unwritable(file) if file else None
-        if why:
-            raise MempoolError("output", f"{file} cannot be written: {why}", hint="nothing was run")
+    check_writable(emit_c, report)
     source = driver_source(settings(ctx).sim)
     if allow_faults and source.sim is None:
-        from mempool_cli.repro.faults import check_alone
+        from mempool_cli.alone import check_alone
 
         check_alone()
     choices = Choices(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
 
 WRITE = "mempool_write"
 READ = "mempool_read"
@@ -12,7 +11,6 @@ COPY = "mempool_copy"
 CHECK = "mempool_check"
 ADD = "mempool_add"
 WORD_BYTES = 4
-LONG_BYTES = 8
 
 _WRITE_PARAMETERS = struct.Struct("<QI")
 _READ_PARAMETERS = struct.Struct("<QQ")
@@ -20,23 +18,7 @@ _FILL_PARAMETERS = struct.Struct("<QQQQ")
 _COPY_PARAMETERS = struct.Struct("<QQQ")
 _CHECK_PARAMETERS = struct.Struct("<QQQQQQ")
 _ADD_PARAMETERS = struct.Struct("<QQ")
-_TALLY = struct.Struct("<QQQQ")
 
-
-class Tally(NamedTuple):
-    """What CHECK counts: wrong longs, of these zeros, of these `other` ones, and the index of the first wrong one."""
-
-    wrong: int = 0
-    zeros: int = 0
-    others: int = 0
-    first: int = 2**64 - 1
-
-    def bytes(self) -> bytes:
-        """As it lies in memory."""
-        return _TALLY.pack(*self)
-
-
-TALLY_BYTES = _TALLY.size
 
 # An old target, which every card from Maxwell on can compile; volatile, so that nothing is cached on the way. The
 # kernels of longs go through memory with as many threads as they are given.
@@ -233,8 +215,3 @@ def check_parameters(pointer: int, count: int, base: int, step: int, other: int,
 def add_parameters(pointer: int, value: int) -> bytes:
     """For ADD: each thread adds `value` to the long at `pointer`, atomically for the whole system."""
     return _ADD_PARAMETERS.pack(pointer, value)
-
-
-def tally(data: bytes) -> Tally:
-    """What CHECK left in memory."""
-    return Tally(*_TALLY.unpack(data))

@@ -57,5 +57,9 @@ def _where(one: Reproduction) -> str:
 
 
 def _row(trial: ReproTrial) -> tuple[str, ...]:
-    cleared = ", ".join(f"{each.name} {each.count} times" for each in trial.cleared) or "-"
+    cleared = ", ".join(f"{each.name} {_times(each.count)}" for each in trial.cleared) or "-"
     return trial.arm, trial.history, str(trial.repeat), trial.verdict, cleared, trial.why
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from mempool_cli.driver import kernels
-from mempool_cli.repro.language import Access, Argument, Call, NewPool, Place
+from mempool_cli.repro.language import Access, Argument, Call, NewPool, Place, Variant
 
 C_TYPES = {
     "mem_pool_create": "CUmemoryPool",
@@ -16,6 +18,9 @@ C_TYPES = {
     "use_accessor": "CUstream",
     "read_word": "unsigned int",
     "device_get_attribute": "int",
+    "device_primary_ctx_retain": "CUcontext",
+    "stream_create": "CUstream",
+    "memcpy_dtoh": "unsigned int",
 }
 """The type of the variable that a call fills."""
 
@@ -30,18 +35,27 @@ _SPELLED = {
     "use_device": "stream_on(owner.type == CU_MEM_LOCATION_TYPE_DEVICE ? owner.id : accessor.id, &{into})",
     "use_accessor": "stream_on(accessor.id, &{into})",
     "write_by_kernel": "write_by_kernel({0}, {1})",
-    "device_get_attribute": "cuDeviceGetAttribute(&{into}, (CUdevice_attribute){0}, accessor.id)",
+    "device_get_attribute": "cuDeviceGetAttribute(&{into}, (CUdevice_attribute){0}, {1})",
+    "device_get_default_mem_pool": "cuDeviceGetDefaultMemPool(&{into}, {0})",
+    "device_primary_ctx_retain": "cuDevicePrimaryCtxRetain(&{into}, {0})",
+    "ctx_set_current": "cuCtxSetCurrent({0})",
+    "stream_create": "cuStreamCreate(&{into}, CU_STREAM_NON_BLOCKING)",
+    "memset_d8_async": "cuMemsetD8Async({0}, {1:#x}, {2}, {3})",
+    "memcpy_peer_async": "cuMemcpyPeerAsync({0}, {1}, {2}, {3}, {4}, {5})",
+    "memcpy_dtoh": "cuMemcpyDtoH(&{into}, {0}, {1})",
     "read_word": "read_word(&{into}, {0}, {1})",
     "stream_begin_capture": "cuStreamBeginCapture({0}, CU_STREAM_CAPTURE_MODE_GLOBAL)",
     "stream_end_capture": "cuStreamEndCapture({0}, &{into})",
     "pointer_get_attribute": "cuPointerGetAttribute(&{into}, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, {1})",
 }
 
+_ORDINALS = {"owner_ordinal": "owner.id", "accessor_ordinal": "accessor.id"}
+
 
 def spelled(call: Call) -> tuple[list[str], str]:
     """The declarations that the call needs, and the call."""
     declarations: list[str] = []
-    words: list[str] = []
+    words: list[int | str] = []
     count = 0
     for argument in call.arguments:
         if isinstance(argument, NewPool):
@@ -53,10 +67,12 @@ def spelled(call: Call) -> tuple[list[str], str]:
     return declarations, _SPELLED[call.method].format(*words, into=call.into, count=count)
 
 
-def _word(argument: Argument) -> str:
+def _word(argument: Argument) -> int | str:
     if isinstance(argument, Place):
         return argument.who
-    return str(argument) if isinstance(argument, int | str) else ""
+    if isinstance(argument, int):
+        return argument
+    return _ORDINALS.get(argument, argument) if isinstance(argument, str) else ""
 
 
 def _entry(entry: Access) -> str:
@@ -94,11 +110,11 @@ static CUmemAccessDesc access_of(CUmemLocation location, CUmemAccess_flags flags
 """,
 }
 
-CHOOSERS = {
-    "device": """\
-/* The first ordered pair where the accessor can reach the owner, within what OWNER and ACCESSOR allow. */
-static void choose_device(int count)
+_PAIR = """\
+/* The first ordered pair where the accessor can reach the owner, or cannot, within what OWNER and ACCESSOR allow. */
+static void choose_pair(int count, int reached)
 {
+    char among[64] = "";
     if (count < 2)
         nothing_to_do("pools on a device need two devices, and 1 is visible");
     for (CUdevice a = 0; a < count; a++) {
@@ -111,43 +127,28 @@ static void choose_device(int count)
             if (a == b || (ACCESSOR >= 0 && ACCESSOR != b))
                 continue;
             CHECK(cuDeviceCanAccessPeer(&can, b, a)); /* can b reach a's memory */
-            if (can) {
+            if (!can == !reached) {
                 owner = location_of(CU_MEM_LOCATION_TYPE_DEVICE, a);
                 accessor = location_of(CU_MEM_LOCATION_TYPE_DEVICE, b);
                 return;
             }
         }
     }
-    nothing_to_do(OWNER < 0 && ACCESSOR < 0 ? "no device reaches another one with memory pools"
-                                            : "no device reaches another one, with OWNER and ACCESSOR as they are");
+    if (OWNER >= 0 && ACCESSOR >= 0)
+        snprintf(among, sizeof among, ", with owner device %d and accessor device %d", OWNER, ACCESSOR);
+    else if (OWNER >= 0)
+        snprintf(among, sizeof among, ", with owner device %d", OWNER);
+    else if (ACCESSOR >= 0)
+        snprintf(among, sizeof among, ", with accessor device %d", ACCESSOR);
+    snprintf(found.reason, sizeof found.reason, "%s%s",
+             reached ? "no device reaches another one with memory pools"
+                     : "no device with memory pools is out of reach of another one",
+             among);
+    nothing_to_do(found.reason);
 }
-""",
-    "unreachable": """\
-/* The first ordered pair where the accessor cannot reach the owner, within what OWNER and ACCESSOR allow. */
-static void choose_unreachable(int count)
-{
-    for (CUdevice a = 0; a < count; a++) {
-        int pools = 0;
-        if (OWNER >= 0 && OWNER != a)
-            continue;
-        CHECK(cuDeviceGetAttribute(&pools, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, a));
-        for (CUdevice b = 0; pools && b < count; b++) {
-            int can = 1;
-            if (a == b || (ACCESSOR >= 0 && ACCESSOR != b))
-                continue;
-            CHECK(cuDeviceCanAccessPeer(&can, b, a)); /* can b reach a's memory */
-            if (!can) {
-                owner = location_of(CU_MEM_LOCATION_TYPE_DEVICE, a);
-                accessor = location_of(CU_MEM_LOCATION_TYPE_DEVICE, b);
-                return;
-            }
-        }
-    }
-    nothing_to_do(OWNER < 0 && ACCESSOR < 0 ? "no device with memory pools is out of reach of another one"
-                                            : "no device is out of reach, with OWNER and ACCESSOR as they are");
-}
-""",
-    "host": """\
+"""
+
+_HOST = """\
 /* The first device that can access pools in host memory. */
 static void choose_host(int count)
 {
@@ -164,8 +165,22 @@ static void choose_host(int count)
     }
     nothing_to_do("no device can access pools in host memory");
 }
-""",
+"""
+
+_CHOOSERS: Mapping[Variant, tuple[str, str]] = {
+    "device": (_PAIR, "choose_pair(count, 1);"),
+    "unreachable": (_PAIR, "choose_pair(count, 0);"),
+    "host": (_HOST, "choose_host(count);"),
 }
+
+
+def choosers(variants: Iterable[Variant]) -> str:
+    """`choose(variant, count)`, which sets owner and accessor, and the functions that it needs."""
+    chosen = {variant: _CHOOSERS[variant] for variant in variants}
+    calls = [f"    if (variant == VARIANT_{name.upper()})\n        {call}" for name, (_, call) in chosen.items()]
+    choose = ["static void choose(enum variant variant, int count)", "{", *calls, "}", ""]
+    return "\n".join([*dict.fromkeys(function for function, _ in chosen.values()), "\n".join(choose)])
+
 
 HELPERS = {
     "stream_on": """\
@@ -178,7 +193,7 @@ static CUresult stream_on(CUdevice device, CUstream *stream)
     return cuStreamCreate(stream, CU_STREAM_NON_BLOCKING);
 }
 """,
-    "kernel": """\
+    "write_by_kernel": """\
 /* ---- the kernel ---- */
 
 enum { WORD = 0x5eedf00d };
@@ -203,7 +218,8 @@ static CUresult write_by_kernel(CUdeviceptr to, CUstream stream)
     CHECK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, NULL, extra));
     return cuStreamSynchronize(stream);
 }
-
+""".replace("@PTX@", _quoted(kernels.IMAGE)),
+    "read_word": """\
 /* What is there, through memory of the accessor: a plain copy needs no access to the pool. */
 static CUresult read_word(unsigned int *word, CUdeviceptr from, CUstream stream)
 {
@@ -215,7 +231,7 @@ static CUresult read_word(unsigned int *word, CUdeviceptr from, CUstream stream)
     CHECK(cuStreamSynchronize(stream));
     return cuMemcpyDtoH(word, scratch, sizeof *word);
 }
-""".replace("@PTX@", _quoted(kernels.IMAGE)),
+""",
     "sets": """\
 /* ---- sets of pool handles ---- */
 

@@ -7,12 +7,13 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from mempool_cli.repro.c_calls import C_TYPES, CHOOSERS, HELPERS, STRUCTURES, spelled
+from mempool_cli.repro.c_calls import C_TYPES, HELPERS, STRUCTURES, choosers, spelled
 from mempool_cli.repro.language import (
     Bug,
     Call,
     Condition,
     Count,
+    Equals,
     Fetch,
     Holds,
     InArm,
@@ -32,7 +33,6 @@ from mempool_cli.repro.language import (
     Take,
     When,
     Wrote,
-    Zero,
     derived,
 )
 
@@ -89,11 +89,7 @@ class _Parts:
         self.evidence = "\n".join(f'    printf("    %6d {each.words}\\n", e->{each.name});' for each in bug.counters)
         text = " ".join(" ".join(spelled(call)[0]) for call in calls)
         self.structures = "\n".join(code for name, code in STRUCTURES.items() if f"{name}(" in text)
-        self.choosers = "\n".join(CHOOSERS[variant] for variant in bug.needs) + (
-            "static void (*const choose[VARIANTS])(int count) = {"
-            + ", ".join(f"choose_{variant}" for variant in bug.needs)
-            + "};\n"
-        )
+        self.choosers = choosers(bug.needs)
         self.helpers = "\n".join(HELPERS[name] for name in self._needed(calls))
         self.rules = "\n".join(_rule(rule) for rule in bug.rules)
         self.variables = "\n".join(self._variables())
@@ -109,7 +105,7 @@ class _Parts:
     def _needed(self, calls: Sequence[Call]) -> list[str]:
         methods = {call.method for call in calls}
         needed = ["stream_on"] if methods & {"use_device", "use_accessor"} else []
-        needed += ["kernel"] if "write_by_kernel" in methods else []
+        needed += [method for method in ("write_by_kernel", "read_word") if method in methods]
         needed += ["sets"] if any(isinstance(step, Put) for step in self._steps) else []
         return needed + (["note"] if any(isinstance(step, Note) for step in self._steps) else [])
 
@@ -287,8 +283,8 @@ def _condition(condition: Condition) -> str:
     match condition:
         case Is(name, value):
             return f"{name} == {_constant(value)}"
-        case Zero(name):
-            return f"{name} == 0"
+        case Equals(name, number):
+            return f"{name} == {number if number < 10 else hex(number)}"
         case Wrote(name):
             return f"{name} == WORD"
         case Less(index, number):

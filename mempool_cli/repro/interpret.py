@@ -19,6 +19,7 @@ from mempool_cli.repro.language import (
     Call,
     Condition,
     Count,
+    Equals,
     Fetch,
     Holds,
     InArm,
@@ -38,7 +39,6 @@ from mempool_cli.repro.language import (
     Take,
     When,
     Wrote,
-    Zero,
 )
 
 WORD = 0x5EED_F00D
@@ -62,7 +62,7 @@ class Machine:
     stopped: bool = False
 
     def __post_init__(self) -> None:
-        self.variables["accessor_ordinal"] = self.accessor.id
+        self.variables |= {"owner_ordinal": self.owner.id, "accessor_ordinal": self.accessor.id}
 
     def run(self, steps: Sequence[Step]) -> None:
         """Does the steps. DriverError when a call fails that has to succeed."""
@@ -140,7 +140,7 @@ class Machine:
         if call.code is not None:
             self.variables[call.code] = 0
         if call.into is not None:
-            self.variables[call.into] = int(result)
+            self.variables[call.into] = _number(result)
 
     def _use_device(self) -> int:
         """A stream of a context on the owner, or on the accessor of host memory."""
@@ -166,7 +166,7 @@ class Machine:
         scratch = self.driver.mem_alloc_from_pool_async(4, pool, stream)
         self.driver.memcpy_async(scratch, pointer, 4, stream)
         self.driver.stream_synchronize(stream)
-        return int.from_bytes(self.driver.memcpy_dtoh(scratch, 4), "little")
+        return _number(self.driver.memcpy_dtoh(scratch, 4))
 
     def _argument(self, argument: Argument) -> Any:
         match argument:
@@ -192,8 +192,8 @@ class Machine:
         match condition:
             case Is(name, value):
                 return self.variables[name] == (Code[value] if value in Code.__members__ else AccessFlags[value])
-            case Zero(name):
-                return self.variables[name] == 0
+            case Equals(name, number):
+                return self.variables[name] == number
             case Wrote(name):
                 return self.variables[name] == WORD
             case Less(index, number):
@@ -202,6 +202,10 @@ class Machine:
                 return self.variables[name] in self.sets.get(collection, ())
             case Not(inner):
                 return not self._holds(inner)
+
+
+def _number(result: int | bytes) -> int:
+    return int.from_bytes(result, "little") if isinstance(result, bytes) else int(result)
 
 
 def _may_fail(call: Call, error: DriverError) -> bool:

@@ -24,8 +24,9 @@ Variant = Literal["device", "host", "unreachable"]
 class Call:
     """One driver call, by the name of its port method.
 
-    `arguments` are numbers, names of variables, or the structures below. `into`: the variable that gets what it
-    returns. `code`: the variable that gets its result code; without, any code but SUCCESS ends the trial.
+    `arguments` are numbers, names of variables (`owner_ordinal` and `accessor_ordinal` are set from the start), or the
+    structures below. `into`: the variable that gets what it returns, bytes as a number. `code`: the variable that gets
+    its result code; without, any code but SUCCESS ends the trial.
     """
 
     method: str
@@ -182,10 +183,11 @@ class Holds:
 
 
 @dataclass(frozen=True)
-class Zero:
-    """A number in this variable is 0."""
+class Equals:
+    """A variable holds this number."""
 
     name: str
+    number: int
 
 
 @dataclass(frozen=True)
@@ -210,7 +212,7 @@ class Not:
     condition: Condition
 
 
-Condition = Is | Holds | Less | Zero | Wrote | Not
+Condition = Is | Holds | Less | Equals | Wrote | Not
 
 
 # --- verdicts ---

@@ -2,46 +2,31 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-import msgspec
-
-from mempool_cli import __version__
-from mempool_cli.errors import MempoolError
-from mempool_cli.model import Answer, Reproduction, ReproReport, envelope
+from mempool_cli.model import Answer, Reproduction, ReproReport
+from mempool_cli.report_file import ReportFile, write_text
 from mempool_cli.repro.c_writer import c_program
 from mempool_cli.repro.language import Bug
-from mempool_cli.repro.machine import facts, redacted
 from mempool_cli.repro.run import Choices, Reproduced, numbers_of
-from mempool_cli.whole_file import write_whole
 
 
 def write_report(file: Path, found: Reproduced, *, redact: bool) -> None:
     """One JSON document; MempoolError `output` when it cannot be written."""
-    document: dict[str, Any] = {
-        "schema": "mempool-report/1",
-        "mempool": __version__,
-        "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "result": envelope("repro", found.answer),
-        "calls": [
-            {
-                "bug": one.reproduction.bug,
-                "variant": one.reproduction.variant,
-                "arm": one.trial.arm,
-                "history": one.trial.history,
-                "repeat": one.trial.repeat,
-                "calls": list(one.calls),
-            }
-            for one in found.calls
-        ],
-        "devices": msgspec.to_builtins(found.devices),
-        "machine": facts(),
-    }
-    _write(file, json.dumps(redacted(document) if redact else document, indent=1) + "\n")
+    calls = [
+        {
+            "bug": one.reproduction.bug,
+            "variant": one.reproduction.variant,
+            "arm": one.trial.arm,
+            "history": one.trial.history,
+            "repeat": one.trial.repeat,
+            "calls": list(one.calls),
+        }
+        for one in found.calls
+    ]
+    ReportFile(file, "repro", redact=redact).write(found.answer, found.devices, calls=calls)
 
 
 def write_program(file: Path, bug: Bug, choices: Choices, answer: Answer) -> None:
@@ -58,7 +43,7 @@ def write_program(file: Path, bug: Bug, choices: Choices, answer: Answer) -> Non
         owner=-1 if owner is None else owner,
         accessor=-1 if accessor is None else accessor,
     )
-    _write(file, text)
+    write_text(file, text)
 
 
 def _seen_on(answer: Answer, done: Sequence[Reproduction]) -> list[str]:
@@ -75,10 +60,3 @@ def _pair(one: Reproduction) -> str:
     if one.accessor is None:
         return ""
     return f" of device {one.owner}, device {one.accessor}" if one.owner is not None else f", device {one.accessor}"
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        write_whole(file, text)
-    except OSError as error:
-        raise MempoolError("output", f"{file} cannot be written: {error.strerror}") from error

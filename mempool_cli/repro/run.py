@@ -31,10 +31,9 @@ from mempool_cli.model import (
 from mempool_cli.repro import every_bug, find_bug
 from mempool_cli.repro.judge import judge, severity
 from mempool_cli.repro.language import Bug, Variant, derived
-from mempool_cli.repro.trial import Survey, TrialPlan, TrialReport
+from mempool_cli.repro.trial import TrialPlan, TrialReport
 from mempool_cli.requests import OnEvent
-
-_SURVEY_SECONDS = 60.0
+from mempool_cli.survey import look
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ def reproduce(source: DriverSource, names: Sequence[str], choices: Choices, on_e
     for arm in choices.arms:
         if arm not in known:
             raise MempoolError("usage", f"there is no arm {arm!r}: {', '.join(sorted(known))}")
-    seen = _look(source)
+    seen = look(source)
     where = Where(kind="local", pid=os.getpid())
     if seen.failure:
         return Reproduced(Answer(driver=seen.driver, where=where, failure=seen.failure))
@@ -106,13 +105,6 @@ def reproduce(source: DriverSource, names: Sequence[str], choices: Choices, on_e
     ]
     answer = Answer(driver=seen.driver, where=where, result=ReproReport(reproductions=tuple(done)))
     return Reproduced(answer, seen.devices, tuple(kept))
-
-
-def _look(source: DriverSource) -> Survey:
-    outcome = run_trial("mempool_cli.repro.trial:survey", source.encode(), limit=_SURVEY_SECONDS)
-    if outcome.result is None:
-        raise MempoolError("trial-failed", f"the driver does not start: {_end(outcome)}")
-    return msgspec.json.decode(outcome.result, type=Survey)
 
 
 def _reproduction(
@@ -226,9 +218,9 @@ def _told(bug: Bug, arm: str, history: str, repeat: int, outcome: Outcome) -> Re
     report = msgspec.json.decode(outcome.result, type=TrialReport) if outcome.result else None
     verdict: Verdict = "failed"
     if report is None and bug.crash_counts and _crashed_after(outcome, "cuMemPoolDestroy"):
-        verdict, why = ("present" if bug.kind == "trap" else "affected"), _end(outcome)
+        verdict, why = ("present" if bug.kind == "trap" else "affected"), outcome.end
     elif report is None:
-        why = _end(outcome)
+        why = outcome.end
     elif report.failure:
         driver = report.failure.driver
         words = f": {driver.call} = {driver.name} ({driver.code})" if driver else ""
@@ -258,20 +250,6 @@ def _crashed_after(outcome: Outcome, call: str) -> bool:
 
 def _counted(words: Mapping[str, str], counts: Mapping[str, int]) -> tuple[Counted, ...]:
     return tuple(Counted(name, words.get(name, name), count) for name, count in counts.items())
-
-
-def _end(outcome: Outcome) -> str:
-    """How a trial ended that returned nothing, in words."""
-    ended = {
-        "signal": f"the process was killed by {outcome.signal}",
-        "hung": "the process did not end in time and was killed",
-        "exit": f"the process ended with status {outcome.status}",
-        "returned": "the process returned nothing",
-    }[outcome.ended]
-    inside = f" in {outcome.last_call}" if outcome.last_call else ""
-    last = f": {outcome.words.splitlines()[-1]}" if outcome.words and outcome.ended == "exit" else ""
-    remains = f"; SIGKILL does not end it: pid {outcome.remains} remains" if outcome.remains else ""
-    return f"{ended}{inside}{last}{remains}"
 
 
 def _enforced(bug: Bug, trials: Sequence[ReproTrial]) -> Literal["yes", "no", "untested"] | None:

@@ -163,7 +163,7 @@ static void trial(enum variant variant, enum arm arm, enum history history)
         found.hopeless = 1;
         finish(NO_DRIVER, "no driver, or no device");
     }
-    choose[variant](count);
+    choose(variant, count);
     if (owner.type == CU_MEM_LOCATION_TYPE_DEVICE)
         print_device("owner", owner.id);
     print_device("accessor", accessor.id);

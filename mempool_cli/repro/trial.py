@@ -1,4 +1,4 @@
-"""What happens in the child of one trial, and in the one that looks at the machine first."""
+"""What happens in the child of one trial."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ from typing import cast
 import msgspec
 
 from mempool_cli.child import Announce
-from mempool_cli.devices import list_details
 from mempool_cli.driver import DriverSource, initialize
-from mempool_cli.driver.identity import describe
 from mempool_cli.driver.port import Driver, Location
 from mempool_cli.driver.trace import TracedDriver
 from mempool_cli.errors import DriverError, MempoolError, Problem
-from mempool_cli.model import DeviceDetail, DriverInfo
 from mempool_cli.repro import find_bug
 from mempool_cli.repro.interpret import Machine, counters
 
@@ -38,30 +35,6 @@ class TrialReport(msgspec.Struct, frozen=True, kw_only=True):
     counters: dict[str, int] = {}
     codes: dict[str, int] = {}
     failure: Problem | None = None
-
-
-class Survey(msgspec.Struct, frozen=True, kw_only=True):
-    """The machine, or why it cannot be used."""
-
-    driver: DriverInfo | None = None
-    devices: tuple[DeviceDetail, ...] = ()
-    failure: Problem | None = None
-
-
-def survey(source: bytes, announce: Announce) -> bytes:
-    """-> Survey."""
-    place = DriverSource.decode(source)
-    info: DriverInfo | None = None
-    try:
-        driver = place.open()
-        info = describe(driver, place.sim)
-        initialize(driver, simulated=place.sim is not None)
-        found = Survey(driver=info, devices=list_details(driver))
-    except MempoolError as error:
-        found = Survey(driver=info, failure=error.problem)
-    except DriverError as error:
-        found = Survey(driver=info, failure=error.problem)
-    return msgspec.json.encode(found)
 
 
 def trial(payload: bytes, announce: Announce) -> bytes:

@@ -77,3 +77,14 @@ def stopped(pid: int) -> Iterator[None]:
     finally:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
+
+
+def with_mark(mark: str) -> list[int]:
+    """The processes that have MEMPOOL_TEST_MARK=`mark` in their environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                if f"MEMPOOL_TEST_MARK={mark}\0".encode() in (entry / "environ").read_bytes():
+                    found.append(int(entry.name))
+    return found

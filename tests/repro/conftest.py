@@ -11,4 +11,5 @@ from .trials_helper import run_here
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trials are quick: no process of their own."""
-    monkeypatch.setattr("mempool_cli.repro.run.run_trial", run_here)
+    for module in ("repro.run", "survey"):
+        monkeypatch.setattr(f"mempool_cli.{module}.run_trial", run_here)

@@ -80,9 +80,12 @@ def run(standin: StandIn, program: Path, spec: str, *arguments: str) -> Run:
     return Run(lines[-1], done.returncode, lines)
 
 
-def python(bug: str, spec: str, *, allow_faults: bool = False) -> tuple[tuple[Reproduction, ...], int]:
+def python(
+    bug: str, spec: str, *, allow_faults: bool = False, owner: int | None = None, accessor: int | None = None
+) -> tuple[tuple[Reproduction, ...], int]:
     """What Python says of the same machine, and its exit status."""
-    choices = Choices(repeat=1, allow_faults=allow_faults)
+    words = [None if ordinal is None else str(ordinal) for ordinal in (owner, accessor)]
+    choices = Choices(owner=words[0], accessor=words[1], repeat=1, allow_faults=allow_faults)
     answer = reproduce(driver_source(spec), [bug], choices, lambda event: None).answer
     assert isinstance(answer.result, ReproReport)
     return answer.result.reproductions, answer.exit
@@ -102,6 +105,15 @@ MACHINES = [
     ("recycled-handle", "asym-3,fault=recycled-handle", "affected", 1),
     ("host-pool-revoke", "4", "not-affected", 0),
     ("host-pool-revoke", "4,fault=host-pool-revoke", "affected", 1),
+    ("peer-write-lost", "2", "not-affected", 0),
+    ("peer-write-lost", "4", "not-affected", 0),
+    ("peer-write-lost", "2,fault=lost-after-setaccess", "affected", 1),
+    ("peer-write-lost", "asym-3,fault=lost-after-setaccess:0-1", "affected", 1),
+    ("peer-write-lost", "4,fault=lost-after-setaccess:1-0", "not-affected", 0),
+    ("peer-write-lost", "2,fault=drop-writes", "inconclusive", 6),
+    ("peer-write-lost", "2,fault=mirror", "inconclusive", 6),
+    ("peer-write-lost", "1", "inconclusive", 6),
+    ("peer-write-lost", "no-p2p-2", "inconclusive", 6),
     ("pointer-flags", "4", "affected", 1),
     ("pointer-flags", "4,fault=honest-pointer-flags", "not-affected", 0),
     ("grant-without-p2p", "no-p2p-2", "present", 0),
@@ -174,10 +186,37 @@ def test_every_bug_is_run_here() -> None:
     assert {bug for bug, *_ in MACHINES} == set(every_bug())
 
 
-def test_what_is_missing(standin: StandIn, build: Build) -> None:
-    found = run(standin, build("recycled-handle"), "1")
-    missing = "device, none, never-allocated: inconclusive: pools on a device need two devices, and 1 is visible"
-    assert [line for line in verdicts(found.lines) if line.startswith("device")] == [missing]
+@pytest.mark.parametrize(
+    ("bug", "spec", "owner", "accessor"),
+    [
+        ("recycled-handle", "1", None, None),
+        ("recycled-handle", "no-p2p-2", None, None),
+        ("recycled-handle", "asym-3", 1, None),
+        ("recycled-handle", "asym-3", 1, 2),
+        ("recycled-handle", "asym-3", 1, 1),
+        ("peer-write-lost", "1", None, None),
+        ("owner-in-batch", "h100-cc", None, None),
+        ("host-pool-revoke", "mixed-4", None, 2),
+        ("grant-without-p2p", "1", None, None),
+        ("grant-without-p2p", "4", None, None),
+        ("grant-without-p2p", "4", None, 1),
+        ("grant-without-p2p", "4", 2, 1),
+    ],
+)
+@pytest.mark.usefixtures("here")
+def test_the_same_is_missing(
+    standin: StandIn, build: Build, bug: str, spec: str, owner: int | None, accessor: int | None
+) -> None:
+    chosen = {"OWNER": owner, "ACCESSOR": accessor}
+    flags = [f"-D{name}={ordinal}" for name, ordinal in chosen.items() if ordinal is not None]
+    reproductions, _ = python(bug, spec, owner=owner, accessor=accessor)
+    missing = {one.variant: one.why for one in reproductions if not one.trials}
+    assert missing
+    lines = [line.split(": ", 2) for line in verdicts(run(standin, build(bug, *flags), spec).lines)]
+    found = {place.partition(",")[0]: (verdict, why) for place, verdict, why in lines}
+    assert {variant: found[variant] for variant in missing} == {
+        variant: ("inconclusive", why) for variant, why in missing.items()
+    }
 
 
 def test_codes_stand_beside_the_arms(standin: StandIn, build: Build) -> None:

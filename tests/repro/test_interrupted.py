@@ -10,19 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-
-
-def _with_mark(mark: str) -> list[int]:
-    """The processes that have this in their environment."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if f"MEMPOOL_TEST_MARK={mark}\0".encode() in (entry / "environ").read_bytes():
-                    found.append(int(entry.name))
-            except OSError:
-                continue
-    return found
+from cli.processes import with_mark
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -36,9 +24,9 @@ def test_an_interrupt_ends_the_trials_too(number: signal.Signals, status: int) -
     ) as process:
         assert process.stderr is not None
         assert process.stderr.readline() == "recycled-handle: trials with pools on device 0, accessed by device 1...\n"
-        while len(_with_mark(mark)) < 2:
+        while len(with_mark(mark)) < 2:
             time.sleep(0.01)
         process.send_signal(number)
         out, err = process.communicate(timeout=20)
     assert (process.returncode, out, err) == (status, "", "")
-    assert _with_mark(mark) == []
+    assert with_mark(mark) == []

@@ -21,7 +21,7 @@ from .trials_helper import survives
 QUICK = ("--repeat", "1", "--cleanup", "none")
 AFFECTED = "4,fault=recycled-handle"
 TRAPS = ("grant-without-p2p", "owner-in-batch", "query-breaks-capture", "use-after-destroy")
-BUGS = ("host-pool-revoke", "pointer-flags", "recycled-handle")
+BUGS = ("host-pool-revoke", "peer-write-lost", "pointer-flags", "recycled-handle")
 
 
 def of(mempool: Mempool, spec: str, *arguments: str) -> tuple[Done, list[dict[str, Any]]]:
@@ -199,6 +199,12 @@ def test_arms_and_repeats_are_chosen(mempool: Mempool) -> None:
         ("host-pool-revoke", "4", 0, "not-affected"),
         ("host-pool-revoke", "4,fault=host-pool-revoke", 1, "affected"),
         ("host-pool-revoke", "1", 0, "not-affected"),
+        ("peer-write-lost", "4", 0, "not-affected"),
+        ("peer-write-lost", "2", 0, "not-affected"),
+        ("peer-write-lost", "2,fault=lost-after-setaccess", 1, "affected"),
+        ("peer-write-lost", "4,fault=lost-after-setaccess:0-1", 1, "affected"),
+        ("peer-write-lost", "4,fault=lost-after-setaccess:1-0", 0, "not-affected"),
+        ("peer-write-lost", "2,fault=drop-writes", 6, "inconclusive"),
         ("pointer-flags", "4", 1, "affected"),
         ("pointer-flags", "4,fault=honest-pointer-flags", 0, "not-affected"),
         ("pointer-flags", "1", 1, "affected"),
@@ -213,6 +219,48 @@ def test_one_by_name(mempool: Mempool, bug: str, spec: str, status: int, verdict
     assert {trial["verdict"] for trial in found[0]["trials"]} == {verdict}
 
 
+@pytest.mark.usefixtures("here")
+def test_lost_copies_are_counted(mempool: Mempool) -> None:
+    """All codes are SUCCESS, the pool says READWRITE, and the poison is still there; a kernel gets through."""
+    _, (found,) = of(mempool, "2,fault=lost-after-setaccess", "peer-write-lost", "--repeat", "1")
+    assert (found["owner"], found["accessor"], found["enforced"]) == (0, 1, None)
+    assert [trial["history"] for trial in found["trials"]] == ["granted-first", "allocated-first"]
+    for trial in found["trials"]:
+        assert trial["why"] == "8 of 8 copies wrote nothing, where a kernel's write arrived"
+        assert {name: count for name, count in counted(trial).items() if count} == {
+            "control": 1,
+            "granted": 8,
+            "untouched": 8,
+            "kernel_arrived": 8,
+        }
+
+
+@pytest.mark.parametrize("fault", ["drop-writes", "mirror"])
+@pytest.mark.usefixtures("here")
+def test_a_broken_path_is_not_that_bug(mempool: Mempool, fault: str) -> None:
+    _, (found,) = of(mempool, f"2,fault={fault}", "peer-write-lost", "--repeat", "1")
+    assert {trial["why"] for trial in found["trials"]} == {"a copy into a pool without a grant is lost too"}
+    assert not any(each["count"] for trial in found["trials"] for each in trial["counted"])
+
+
+@pytest.mark.parametrize(
+    ("spec", "arguments", "why"),
+    [
+        ("1", (), "pools on a device need two devices, and 1 is visible"),
+        ("no-p2p-2", (), "no device reaches another one with memory pools"),
+        (
+            "asym-3",
+            ("--owner", "1"),
+            "no device reaches another one with memory pools, with owner device 1",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("here")
+def test_peer_write_lost_needs_a_pair(mempool: Mempool, spec: str, arguments: tuple[str, ...], why: str) -> None:
+    done, (found,) = of(mempool, spec, "peer-write-lost", *arguments)
+    assert (done.status, found["verdict"], found["why"]) == (6, "inconclusive", why)
+
+
 def test_owner_in_batch(mempool: Mempool) -> None:
     done = mempool("--sim", "4", "repro", "owner-in-batch", "--repeat", "1")
     why = "the accessor kept its access"
@@ -221,13 +269,13 @@ def test_owner_in_batch(mempool: Mempool) -> None:
     assert done.out == (
         f"{label('4')}owner-in-batch: {title}\n"
         f"pools on device 0, accessed by device 1: present: clear, never-allocated: {why}\n"
-        "  arm    history          run  verdict  answered                           why\n"
-        f"  clear  never-allocated  1    present  CUDA_ERROR_INVALID_DEVICE 1 times  {why}\n"
+        "  arm    history          run  verdict  answered                        why\n"
+        f"  clear  never-allocated  1    present  CUDA_ERROR_INVALID_DEVICE once  {why}\n"
         "\n"
         f"owner-in-batch: {title}\n"
         f"pools on the host, accessed by device 0: present: clear, never-allocated: {why}\n"
-        "  arm    history          run  verdict  answered                          why\n"
-        f"  clear  never-allocated  1    present  CUDA_ERROR_NOT_SUPPORTED 1 times  {why}\n"
+        "  arm    history          run  verdict  answered                       why\n"
+        f"  clear  never-allocated  1    present  CUDA_ERROR_NOT_SUPPORTED once  {why}\n"
     )
 
 
@@ -243,6 +291,14 @@ def test_owner_in_batch(mempool: Mempool) -> None:
 def test_traps_have_codes_beside_them(mempool: Mempool, trap: str, spec: str, codes: list[str]) -> None:
     _, (found,) = of(mempool, spec, trap, "--repeat", "1")
     assert [each["name"] for each in found["trials"][0]["cleared"]] == codes
+
+
+@pytest.mark.usefixtures("here")
+def test_the_codes_in_words(mempool: Mempool) -> None:
+    done = mempool("--sim", "2,fault=lost-after-setaccess", "repro", "peer-write-lost", "--repeat", "1")
+    assert done.out.count("  affected  CUDA_SUCCESS 8 times  8 of 8 copies wrote nothing, ") == 2
+    done = mempool("--sim", "no-p2p-2", "repro", "grant-without-p2p", "--repeat", "1")
+    assert done.out.count("  present  CUDA_SUCCESS once  the grant was accepted, ") == 1
 
 
 @pytest.mark.usefixtures("here")

@@ -250,6 +250,152 @@ def test_grant_without_p2p_without_memory() -> None:
     assert found[0] == "inconclusive"
 
 
+class AfterGrants(Between):
+    """Once access was set, what the accessor does to memory goes wrong."""
+
+    granted = False
+
+    def mem_pool_set_access(self, pool: int, entries: Sequence[AccessEntry]) -> None:
+        self.granted = True
+        self.driver.mem_pool_set_access(pool, entries)
+
+    def memcpy_peer_async(
+        self, destination: int, destination_context: int, source: int, source_context: int, size: int, stream: int
+    ) -> None:
+        if not self.granted:
+            self.driver.memcpy_peer_async(destination, destination_context, source, source_context, size, stream)
+
+
+class LeavesZeros(AfterGrants):
+    """The copies leave zeros."""
+
+    byte = 0
+
+    def memcpy_peer_async(self, destination: int, *arguments: Any) -> None:
+        if self.granted:
+            self.driver.memset_d8_async(destination, self.byte, 4, arguments[-1])
+        else:
+            self.driver.memcpy_peer_async(destination, *arguments)
+
+
+class LeavesRubbish(LeavesZeros):
+    """They leave something else."""
+
+    byte = 0x11
+
+
+class LosesOne(AfterGrants):
+    """One copy is lost, the sixth."""
+
+    copies = 0
+
+    def memcpy_peer_async(self, *arguments: Any) -> None:
+        self.copies += 1
+        if self.copies != 6:
+            self.driver.memcpy_peer_async(*arguments)
+
+
+class LosesKernelsToo(AfterGrants):
+    """Kernels end well and write nothing, as copies do."""
+
+    def launch_kernel(self, *arguments: Any) -> None:
+        pass
+
+
+def peer_write_lost(driver: Any, history: str) -> tuple[str, str]:
+    return interpreted(driver, "peer-write-lost", "device", arm="granted", history=history)
+
+
+ORDERS = ("granted-first", "allocated-first")
+ARRIVES = "where a kernel's write arrived"
+PATH = "where a copy is lost, a kernel's write is too: the path between the devices may be broken"
+
+
+@pytest.mark.parametrize("history", ORDERS)
+@pytest.mark.parametrize(
+    ("between", "verdict", "why"),
+    [
+        (Between, "not-affected", "all 8 copies arrived"),
+        (AfterGrants, "affected", f"8 of 8 copies wrote nothing, {ARRIVES}"),
+        (LeavesZeros, "affected", f"8 of 8 copies left zeros, {ARRIVES}"),
+        (LeavesRubbish, "affected", f"8 of 8 copies left something else, {ARRIVES}"),
+        (LosesOne, "affected", f"1 of 8 copies wrote nothing, {ARRIVES}"),
+        (LosesKernelsToo, "inconclusive", PATH),
+        (GrantsNothing, "inconclusive", "8 grants did not take"),
+        (GrantsFirst, "inconclusive", "7 grants did not take"),
+    ],
+)
+def test_peer_write_lost(between: type[Between], verdict: str, why: str, history: str) -> None:
+    assert peer_write_lost(between(process("2")), history) == (verdict, why)
+
+
+@pytest.mark.parametrize("history", ORDERS)
+@pytest.mark.parametrize(
+    ("between", "why"),
+    [
+        (GrantsNew, "a copy into a pool without a grant is lost too"),
+        (GrantsNothing, "8 grants did not take"),
+        (Clears, PATH),
+    ],
+)
+def test_peer_write_lost_with_something_between(between: type[Between], why: str, history: str) -> None:
+    """Also when the kernel faults, since the access is gone when it is launched."""
+    driver = between(process("2,fault=lost-after-setaccess"))
+    assert peer_write_lost(driver, history) == ("inconclusive", why)
+
+
+class WatchesContexts(Between):
+    """Who reads the memory, and who works on it."""
+
+    def __init__(self, driver: Any) -> None:
+        super().__init__(driver)
+        self.current = 0
+        self.streams: dict[int, int] = {}
+        self.done: list[tuple[str, int]] = []
+
+    def ctx_set_current(self, context: int) -> None:
+        self.driver.ctx_set_current(context)
+        self.current = context
+
+    def stream_create(self, flags: int) -> int:
+        stream: int = self.driver.stream_create(flags)
+        self.streams[stream] = self.current
+        return stream
+
+    def memset_d8_async(self, pointer: int, value: int, size: int, stream: int) -> None:
+        self.done.append((f"memset {value:#x}", self.streams[stream]))
+        self.driver.memset_d8_async(pointer, value, size, stream)
+
+    def memcpy_peer_async(self, to: int, to_context: int, source: int, source_context: int, *rest: int) -> None:
+        self.done.append((f"copy from {source_context:#x} to {to_context:#x}", self.streams[rest[-1]]))
+        self.driver.memcpy_peer_async(to, to_context, source, source_context, *rest)
+
+    def stream_synchronize(self, stream: int) -> None:
+        self.done.append(("synchronize", self.streams[stream]))
+        self.driver.stream_synchronize(stream)
+
+    def memcpy_dtoh(self, pointer: int, size: int) -> bytes:
+        self.done.append(("read", self.current))
+        data: bytes = self.driver.memcpy_dtoh(pointer, size)
+        return data
+
+
+def test_who_does_what_to_the_memory() -> None:
+    """The owner poisons and reads, the accessor copies, and each waits before the other goes on."""
+    driver = WatchesContexts(process("2"))
+    peer_write_lost(driver, "granted-first")
+    owner, accessor = driver.driver.device_primary_ctx_retain(0), driver.driver.device_primary_ctx_retain(1)
+    payload = [("memset 0x5a", accessor), ("synchronize", accessor)]
+    copied = [
+        ("memset 0xa5", owner),
+        ("synchronize", owner),
+        (f"copy from {accessor:#x} to {owner:#x}", accessor),
+        ("synchronize", accessor),
+        ("read", owner),
+    ]
+    assert driver.done == [*payload, *copied, *8 * [*copied, ("synchronize", owner)]]
+
+
 # --- rules ---
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import operator
-from array import array
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mempool_cli.driver.kernels import LONG_BYTES, Tally
+from mempool_cli.driver.longs import LONG_BYTES, Tally, compare, series
 from mempool_cli.driver.sim.pool import SimPool
 
 PAGE = 1 << 16
@@ -24,15 +22,7 @@ class _Series(NamedTuple):
 
     def bytes(self, count: int = _LONGS) -> bytes:
         """The first `count` longs."""
-        if self.step == 0:
-            return self.base.to_bytes(LONG_BYTES, "little") * count
-        end = self.base + count * self.step
-        longs = (
-            range(self.base, end, self.step)
-            if end <= _U64
-            else (long & _U64 for long in range(self.base, end, self.step))
-        )
-        return array("Q", longs).tobytes()
+        return series(self.base, self.step, count)
 
     def after(self, count: int) -> _Series:
         """The same from long number `count` on."""
@@ -95,24 +85,25 @@ class Allocation:
 
     def fill_longs(self, pointer: int, count: int, base: int, step: int) -> None:
         """Long number i from `pointer` on becomes base + i * step."""
-        series = _Series(base, step)
+        rest = _Series(base, step)
         for page, begin, end in _pieces(pointer - self.start, count * LONG_BYTES):
             longs = (end - begin) // LONG_BYTES
             if longs == _LONGS:
-                self._keep(page, series)
+                self._keep(page, rest)
             else:
-                self._put(page, begin, series.bytes(longs))
-            series = series.after(longs)
+                self._put(page, begin, rest.bytes(longs))
+            rest = rest.after(longs)
 
     def tally(self, pointer: int, count: int, base: int, step: int, other: int) -> Tally:
         """What of it is not as `fill_longs` leaves it; `other` is counted apart."""
         found = Tally()
-        series, index = _Series(base, step), 0
+        expected, index = _Series(base, step), 0
         for page, begin, end in _pieces(pointer - self.start, count * LONG_BYTES):
             longs = (end - begin) // LONG_BYTES
-            if longs < _LONGS or self._pages.get(page) != series:
-                found = _compared(found, self._bytes(page)[begin:end], series.bytes(longs), index, other)
-            series, index = series.after(longs), index + longs
+            if longs < _LONGS or self._pages.get(page) != expected:
+                piece = compare(self._bytes(page)[begin:end], expected.bytes(longs), other)
+                found = found.and_after(index, piece)
+            expected, index = expected.after(longs), index + longs
         return found
 
     def page(self, number: int) -> Page:
@@ -131,19 +122,6 @@ class Allocation:
 
     def _keep(self, number: int, page: Page) -> None:
         self._pages[number] = page
-
-
-def _compared(found: Tally, data: bytes, right: bytes, index: int, other: int) -> Tally:
-    if data == right:
-        return found
-    longs, expected = array("Q", data), array("Q", right)
-    wrong = [at for at, differs in enumerate(map(operator.ne, longs, expected)) if differs]
-    return Tally(
-        found.wrong + len(wrong),
-        found.zeros + sum(longs[at] == 0 for at in wrong),
-        found.others + sum(longs[at] == other for at in wrong),
-        min(found.first, index + wrong[0]),
-    )
 
 
 def _pieces(offset: int, size: int) -> Iterator[tuple[int, int, int]]:

@@ -10,19 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from mempool_cli.driver.codes import Code
-from mempool_cli.driver.kernels import (
-    ADD,
-    CHECK,
-    COPY,
-    FILL,
-    LONG_BYTES,
-    READ,
-    TALLY_BYTES,
-    WORD_BYTES,
-    WRITE,
-    Tally,
-    tally,
-)
+from mempool_cli.driver.kernels import ADD, CHECK, COPY, FILL, READ, WORD_BYTES, WRITE
+from mempool_cli.driver.longs import LONG_BYTES, TALLY_BYTES, tally
 from mempool_cli.driver.port import Dimensions
 from mempool_cli.driver.sim.allocation import Allocation
 from mempool_cli.driver.sim.memory import Memory
@@ -168,9 +157,7 @@ def _check(launch: Launch, parameters: bytes) -> None:
     found = seen.tally(pointer, count, base, step, other)
     _, before = launch.reads(at, TALLY_BYTES)
     old = tally(before.read(at, TALLY_BYTES))
-    total = Tally(
-        old.wrong + found.wrong, old.zeros + found.zeros, old.others + found.others, min(old.first, found.first)
-    )
+    total = old.and_after(0, found)
     launch.writes(at, TALLY_BYTES, lambda memory: memory.write(at, total.bytes()))
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
-from mempool_cli.driver.kernels import LONG_BYTES
+from mempool_cli.driver.longs import LONG_BYTES
 from mempool_cli.driver.port import LocationType
 from mempool_cli.driver.sim.allocation import Allocation
 from mempool_cli.driver.sim.contexts import Contexts

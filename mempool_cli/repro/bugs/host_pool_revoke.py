@@ -9,6 +9,7 @@ from mempool_cli.repro.language import (
     Call,
     Count,
     Counter,
+    Equals,
     InArm,
     InHistory,
     Is,
@@ -19,7 +20,6 @@ from mempool_cli.repro.language import (
     Step,
     Stop,
     When,
-    Zero,
 )
 
 _PAGEABLE_MEMORY_ACCESS = 88
@@ -27,7 +27,7 @@ _PAGEABLE_MEMORY_ACCESS = 88
 _TRY_WITH_A_KERNEL: tuple[Step, ...] = (
     Remark("A device that may use any memory of the host proves nothing here."),
     Call("device_get_attribute", (_PAGEABLE_MEMORY_ACCESS, "accessor_ordinal"), into="pageable"),
-    When(Zero("pageable"), (), (Count("pageable"), Stop())),
+    When(Equals("pageable", 0), (), (Count("pageable"), Stop())),
     *try_with_a_kernel("stream"),
 )
 

@@ -1,0 +1,46 @@
+"""The machine, as a process of its own sees it: the command itself never loads a driver that may hang or crash."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mempool_cli.child import Announce, run_trial
+from mempool_cli.devices import list_details
+from mempool_cli.driver import DriverSource, initialize
+from mempool_cli.driver.identity import describe
+from mempool_cli.errors import DriverError, MempoolError, Problem
+from mempool_cli.model import DeviceDetail, DriverInfo
+
+_SECONDS = 60.0
+
+
+class Survey(msgspec.Struct, frozen=True, kw_only=True):
+    """The machine, or why it cannot be used."""
+
+    driver: DriverInfo | None = None
+    devices: tuple[DeviceDetail, ...] = ()
+    failure: Problem | None = None
+
+
+def look(source: DriverSource) -> Survey:
+    """Which driver and devices there are. MempoolError `trial-failed` when the driver does not even start."""
+    outcome = run_trial("mempool_cli.survey:survey", source.encode(), limit=_SECONDS)
+    if outcome.result is None:
+        raise MempoolError("trial-failed", f"the driver does not start: {outcome.end}")
+    return msgspec.json.decode(outcome.result, type=Survey)
+
+
+def survey(source: bytes, announce: Announce) -> bytes:
+    """-> Survey, in the child."""
+    place = DriverSource.decode(source)
+    info: DriverInfo | None = None
+    try:
+        driver = place.open()
+        info = describe(driver, place.sim)
+        initialize(driver, simulated=place.sim is not None)
+        found = Survey(driver=info, devices=list_details(driver))
+    except MempoolError as error:
+        found = Survey(driver=info, failure=error.problem)
+    except DriverError as error:
+        found = Survey(driver=info, failure=error.problem)
+    return msgspec.json.encode(found)
