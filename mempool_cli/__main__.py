@@ -16,16 +16,12 @@ import click
 
 from mempool_cli.commands import cli
 from mempool_cli.commands.arguments import asked
-from mempool_cli.exit_status import INTERRUPTED, READER_GONE, TERMINATED
+from mempool_cli.exit_status import INTERRUPTED, READER_GONE, TERMINATED, Terminated
 
 if TYPE_CHECKING:
     from mempool_cli.errors import Problem
 
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
-
-
-class Terminated(BaseException):
-    """SIGTERM arrived; raised so that every cleanup on the way out runs."""
 
 
 def main() -> None:

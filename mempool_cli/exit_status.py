@@ -18,6 +18,7 @@ TERMINATED = 143
 EXIT_STATUS: dict[str, int] = {
     # a finding
     "affected": FINDING,
+    "data-path": FINDING,
     # the command line or an input file is wrong
     "usage": USAGE,
     "unknown-pool": USAGE,
@@ -67,3 +68,7 @@ EXIT_STATUS: dict[str, int] = {
     "terminated": TERMINATED,
 }
 """Every error code and its exit status; docs/exit-status.md lists the same, and a test compares the two."""
+
+
+class Terminated(BaseException):
+    """SIGTERM arrived: raised, so that every cleanup on the way out runs."""

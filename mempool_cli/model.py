@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Literal, cast
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, cast, get_args
 
 import msgspec
 
-from mempool_cli.errors import Problem
+from mempool_cli.errors import DriverWords, Problem
 from mempool_cli.exit_status import OK
-from mempool_cli.wording import device_list
+from mempool_cli.wording import device_list, place_name
 
 SCHEMA = "mempool/1"
 
@@ -461,6 +461,130 @@ class BugList(Result, frozen=True, kw_only=True):
     bugs: tuple[BugSummary, ...]
 
 
+Order = Literal["grant-first", "allocate-first"]
+Path = Literal[
+    "kernel-write", "kernel-read", "atomic-add", "peer-copy-write", "peer-copy-read", "copy-write", "copy-read"
+]
+PathVerdict = Literal[
+    "mirror", "corrupt", "dropped", "faulted", "hang", "refused", "error", "inconclusive", "ok", "skipped"
+]
+NegativeVerdict = Literal["leaked", "dropped", "hang", "error", "inconclusive", "blocked"]
+PairVerdict = Literal[
+    "leaked", "mirror", "corrupt", "dropped", "faulted", "hang", "refused", "error", "inconclusive", "ok", "skipped"
+]
+DamageKind = Literal["zeros", "sentinel", "other"]
+
+WORST_FIRST: tuple[PairVerdict, ...] = get_args(PairVerdict)
+_BAD = ("leaked", "mirror", "corrupt", "dropped", "faulted", "hang", "refused")
+_UNCLEAR = ("error", "inconclusive")
+
+
+class Damage(msgspec.Struct, frozen=True, kw_only=True):
+    """What was wrong in memory, in longs of 8 bytes. `first`: the offset in bytes of the first wrong one.
+
+    `kind`: all wrong ones are zeros, all are still the sentinel that was there before, or anything else.
+    """
+
+    first: int
+    wrong: int
+    kind: DamageKind
+
+
+class PathResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One way of getting at the memory. `size` in bytes and `repeat`, from 1: the last that was tried.
+
+    `bandwidth`: bytes a second of the largest copy, None where it is not measured. `remains`: the pid of a process
+    that SIGKILL does not end.
+    """
+
+    order: Order
+    path: Path
+    verdict: PathVerdict
+    why: str
+    size: int | None = None
+    repeat: int | None = None
+    damage: Damage | None = None
+    driver: DriverWords | None = None
+    bandwidth: float | None = None
+    remains: int | None = None
+
+
+class NegativeResult(msgspec.Struct, frozen=True, kw_only=True):
+    """A kernel without access that tried: never granted, or granted, used and revoked."""
+
+    variant: Literal["never-granted", "revoked"]
+    access: Literal["write", "read"]
+    verdict: NegativeVerdict
+    why: str
+    driver: DriverWords | None = None
+    remains: int | None = None
+
+
+class UngrantedCopy(msgspec.Struct, frozen=True, kw_only=True):
+    """What a copy without access came to. It is recorded and never judged."""
+
+    path: Path
+    arrived: bool
+    driver: DriverWords | None = None
+
+
+class PairResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a device can use memory of a pool on the owner, in three layers: capability, permission, data.
+
+    `owner` is None on the host. `access`: what the driver reads after the grant, the least of both orders; None where
+    none was made. `native_atomics` is promised by the driver. `negatives` is empty where they were not tested.
+    """
+
+    owner: int | None
+    accessor: int
+    location: str
+    capable: bool | None
+    verdict: PairVerdict
+    why: str
+    access: Access | None = None
+    native_atomics: bool | None = None
+    paths: tuple[PathResult, ...] = ()
+    negatives: tuple[NegativeResult, ...] = ()
+    ungranted_copies: tuple[UngrantedCopy, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """`device 5 with memory of device 2`."""
+        return f"device {self.accessor} with memory of {place_name(self.owner, self.location)}"
+
+
+class VerifyReport(Result, frozen=True, kw_only=True):
+    """Ordered pairs, as far as they were tried: all of the `planned` ones when nothing interrupted it."""
+
+    devices: tuple[Device, ...]
+    sizes: tuple[int, ...]
+    repeat: int
+    faults_allowed: bool
+    planned: int
+    pairs: tuple[PairResult, ...]
+
+    @property
+    def problem(self) -> Problem | None:
+        """`data-path` for a pair that does not work, else `inconclusive` for one that is not known; None: all do."""
+        bad = [pair for pair in self.pairs if pair.verdict in _BAD]
+        unclear = [pair for pair in self.pairs if pair.verdict in _UNCLEAR]
+        tried = [pair for pair in self.pairs if pair.verdict != "skipped"]
+        if bad:
+            return _told("data-path", bad, len(tried), "do not work")
+        if unclear:
+            return _told("inconclusive", unclear, len(tried), "could not be judged")
+        if not tried:
+            why = self.pairs[0].why if self.pairs else "there is no pair of devices"
+            hint = "`mempool verify --host` tries pools in host memory" if not self.pairs else None
+            return Problem(code="inconclusive", message=f"nothing was tested: {why}", hint=hint)
+        return None
+
+
+def _told(code: str, pairs: Sequence[PairResult], of: int, fate: str) -> Problem:
+    first = min(pairs, key=lambda pair: WORST_FIRST.index(pair.verdict))
+    return Problem(code=code, message=f"{len(pairs)} of {of} pairs {fate}: {first.name}: {first.verdict}")
+
+
 AnyResult = (
     DeviceList
     | PoolList
@@ -475,6 +599,7 @@ AnyResult = (
     | SessionStopped
     | ReproReport
     | BugList
+    | VerifyReport
 )
 
 

@@ -25,3 +25,10 @@ def idle(seconds: int) -> str:
     """`30 idle minutes`."""
     count, unit = (seconds // 60, "minute") if seconds % 60 == 0 else (seconds, "second")
     return f"{count} idle {unit}{'' if count == 1 else 's'}"
+
+
+def place_name(owner: int | None, location: str) -> str:
+    """Where a pool is: `device 2`, `the host`, `numa:0`."""
+    if owner is not None:
+        return f"device {owner}"
+    return "the host" if location == "host" else location

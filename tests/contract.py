@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from mempool_cli.driver import kernels
+from mempool_cli.driver import kernels, longs
 from mempool_cli.driver.port import (
     HOST_LOCATION,
     AccessEntry,
@@ -120,12 +120,12 @@ class World:
         finally:
             self.driver.mem_free_host(pointer)
 
-    def tally(self, pointer: int, count: int, base: int, step: int, other: int = 0) -> kernels.Tally:
+    def tally(self, pointer: int, count: int, base: int, step: int, other: int = 0) -> longs.Tally:
         """What CHECK finds there."""
         with self.pinned() as at:
-            self.driver.store(at, kernels.Tally().bytes())
+            self.driver.store(at, longs.Tally().bytes())
             self.launch(kernels.CHECK, kernels.check_parameters(pointer, count, base, step, other, at), 4, 64)
-            return kernels.tally(self.driver.load(at, kernels.TALLY_BYTES))
+            return longs.tally(self.driver.load(at, longs.TALLY_BYTES))
 
     def free(self, pointer: int) -> None:
         self.driver.mem_free_async(pointer, self.stream())
@@ -606,11 +606,11 @@ class DriverContract(Contract):
 
     @pytest.mark.parametrize("count", [1, 255, 300_000])
     def test_longs_are_filled_copied_and_checked(self, world: World, pool: int, count: int) -> None:
-        size = count * kernels.LONG_BYTES
+        size = count * longs.LONG_BYTES
         with world.memory_of(pool, size + 64) as first, world.memory_of(pool, size + 64) as second:
             world.launch(kernels.FILL, kernels.fill_parameters(first, count, BASE, 1), 8, 128)
             world.launch(kernels.COPY, kernels.copy_parameters(first, second, count), 8, 128)
-            assert world.tally(second, count, BASE, 1) == kernels.Tally()
+            assert world.tally(second, count, BASE, 1) == longs.Tally()
             assert world.driver.memcpy_dtoh(second, 8) == BASE.to_bytes(8, "little")
             assert world.driver.memcpy_dtoh(second + size - 8, 8) == (BASE + count - 1).to_bytes(8, "little")
             wrong = world.tally(second, count, BASE + 1, 1)
@@ -622,12 +622,12 @@ class DriverContract(Contract):
             for index, value in ((9_999, 5), (8_192, 0), (17, POISON), (18, 0)):
                 world.launch(kernels.FILL, kernels.fill_parameters(pointer + index * 8, 1, value, 0))
             assert world.tally(pointer, 10_000, BASE, 1, POISON) == (4, 2, 1, 17)
-            assert world.tally(pointer, 17, BASE, 1, POISON) == kernels.Tally()
+            assert world.tally(pointer, 17, BASE, 1, POISON) == longs.Tally()
 
     def test_a_step_of_zero_repeats(self, world: World, pool: int) -> None:
         with world.memory_of(pool, 80_000) as pointer:
             world.launch(kernels.FILL, kernels.fill_parameters(pointer, 10_000, POISON, 0), 4, 64)
-            assert world.tally(pointer, 10_000, POISON, 0) == kernels.Tally()
+            assert world.tally(pointer, 10_000, POISON, 0) == longs.Tally()
             assert world.tally(pointer, 10_000, BASE, 1, POISON) == (10_000, 0, 10_000, 0)
 
     def test_every_thread_adds(self, world: World, pool: int, host_pool: int) -> None:
@@ -636,7 +636,7 @@ class DriverContract(Contract):
             with world.memory_of(each) as pointer:
                 world.launch(kernels.FILL, kernels.fill_parameters(pointer, 1, BASE, 0))
                 world.launch(kernels.ADD, kernels.add_parameters(pointer, 3), 4, 64)
-                assert world.tally(pointer, 1, BASE + 3 * 4 * 64, 0) == kernels.Tally()
+                assert world.tally(pointer, 1, BASE + 3 * 4 * 64, 0) == longs.Tally()
 
     def test_the_processor_shares_pinned_memory(self, world: World, pool: int) -> None:
         driver, data = world.driver, bytes(range(256)) * 16

@@ -22,6 +22,7 @@ _COMMANDS = {
     "destroy": "destroy:destroy",
     "session": "session:session",
     "exec": "exec_program:exec_program",
+    "verify": "verify:verify",
     "repro": "repro:repro",
 }
 

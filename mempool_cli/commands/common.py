@@ -139,7 +139,13 @@ def _check_text(ctx: click.Context, request: AnyRequest) -> None:
 
 
 def finish(
-    ctx: click.Context, answer: Answer, *, matrix: bool = False, quiet: bool = False, leave: bool = True
+    ctx: click.Context,
+    answer: Answer,
+    *,
+    matrix: bool = False,
+    quiet: bool = False,
+    verbose: bool = False,
+    leave: bool = True,
 ) -> None:
     """Emits the answer and, unless told to stay, ends the command with its exit status."""
     from msgspec import structs
@@ -149,7 +155,9 @@ def finish(
     chosen, asked = settings(ctx), ctx.obj()
     if answer.problem:
         answer = structs.replace(answer, failure=asked.with_options(answer.problem))
-    output = Output(format=chosen.format or "table", color=chosen.color or "auto", matrix=matrix, quiet=quiet)
+    output = Output(
+        format=chosen.format or "table", color=chosen.color or "auto", matrix=matrix, quiet=quiet, verbose=verbose
+    )
     status = emit(asked.command, answer, output=output)
     if leave:
         ctx.exit(status)

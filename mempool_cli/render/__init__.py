@@ -23,12 +23,13 @@ Color = Literal["auto", "always", "never"]
 
 
 class Output(NamedTuple):
-    """How the user wants to see a result. `matrix` matters to a probe, `quiet` to a new pool."""
+    """How the user wants to see a result. `matrix` matters to a probe, `quiet` to a new pool, `verbose` to verify."""
 
     format: Literal["table", "json"] = "table"
     color: Color = "auto"
     matrix: bool = False
     quiet: bool = False
+    verbose: bool = False
 
 
 def emit(command: str, answer: Answer, *, output: Output) -> int:
@@ -45,7 +46,7 @@ def emit(command: str, answer: Answer, *, output: Output) -> int:
     from mempool_cli.render.text import note_lines, result_lines
 
     width = terminal_width(sys.stdout)
-    lines = result_lines(answer, as_matrix=output.matrix, quiet=output.quiet, width=width)
+    lines = result_lines(answer, as_matrix=output.matrix, quiet=output.quiet, verbose=output.verbose, width=width)
     notes = note_lines(answer, quiet=output.quiet)
     try:
         if lines:
@@ -61,7 +62,7 @@ def plain_text(answer: Answer, *, matrix: bool = False) -> str:
     from mempool_cli.render.layout import plain
     from mempool_cli.render.text import result_lines
 
-    return plain(result_lines(answer, as_matrix=matrix, quiet=False, width=None))
+    return plain(result_lines(answer, as_matrix=matrix, quiet=False, verbose=False, width=None))
 
 
 def print_problem(problem: Problem, *, color: Color = "auto") -> None:

@@ -21,14 +21,15 @@ from mempool_cli.model import (
     SessionList,
     SessionStatus,
     SessionStopped,
+    VerifyReport,
 )
-from mempool_cli.render import changes, reproductions, sessions, tables
+from mempool_cli.render import changes, reproductions, sessions, tables, verification
 from mempool_cli.render.layout import line
 from mempool_cli.render.matrix import matrix
 from mempool_cli.render.scope import scope, simulated
 
 
-def result_lines(answer: Answer, *, as_matrix: bool, quiet: bool, width: int | None) -> list[Text]:
+def result_lines(answer: Answer, *, as_matrix: bool, quiet: bool, verbose: bool, width: int | None) -> list[Text]:
     """What goes to stdout: the label of a simulated answer, the result, its scope; empty without a result.
 
     `quiet` leaves of a new pool only its name; `width` is the terminal's, None for natural width.
@@ -37,7 +38,7 @@ def result_lines(answer: Answer, *, as_matrix: bool, quiet: bool, width: int | N
         return []
     if quiet and isinstance(answer.result, PoolCreated):
         return [line(answer.result.pool.name)]
-    lines = body(answer.result, as_matrix=as_matrix, width=width)
+    lines = body(answer.result, as_matrix=as_matrix, verbose=verbose, width=width)
     if label := simulated(answer):
         lines.insert(0, line((label, "bold yellow")))
     if words := scope(answer):
@@ -68,7 +69,9 @@ def problem_lines(problem: Problem) -> list[Text]:
     return lines
 
 
-def body(result: AnyResult, *, as_matrix: bool, width: int | None) -> list[Text]:  # noqa: C901 - one arm a type
+def body(  # noqa: C901 - one arm a type
+    result: AnyResult, *, as_matrix: bool, verbose: bool, width: int | None
+) -> list[Text]:
     """The result alone."""
     match result:
         case DeviceList():
@@ -97,3 +100,5 @@ def body(result: AnyResult, *, as_matrix: bool, width: int | None) -> list[Text]
             return reproductions.report(result, width)
         case BugList():
             return reproductions.bugs(result, width)
+        case VerifyReport():
+            return verification.report(result, width, verbose=verbose)

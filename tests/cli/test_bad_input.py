@@ -17,11 +17,13 @@ POOLS = "a pool is a name that `create` gave it, a device (0: its default pool),
 DEVICES = "a device is an ordinal (0), a UUID or its beginning (GPU-8fc8), or a PCI bus id (0000:19:00.0)"
 SPECS = (
     "SPEC is a number of devices, a profile (asym-3, dgx-h200, h100-cc, h200, mixed-4, no-p2p-2, pcie-4),"
-    " or a TOML file (with a / or ending in .toml); then ,fault=NAME"
+    " or a TOML file (with a / or ending in .toml); then ,fault=NAME or ,fault=NAME:OWNER-ACCESSOR"
 )
+PAIR = "mirror:1-0 is memory of device 1 that device 0 accesses, mirror:host-0 memory of the host"
 KEYS = (
     "the keys are description, driver_version, numa_nodes, device (name, count, memory, compute_capability, pools,"
-    " host_pools, host_numa_pools, host_numa_id, uuid, pci_bus_id), p2p (all, groups, pairs),"
+    " host_pools, host_numa_pools, host_numa_id, pageable_memory_access, compute_mode, uuid, pci_bus_id),"
+    " p2p (all, groups, pairs),"
     " failure (call, code, device, after, times)"
 )
 
@@ -156,7 +158,17 @@ def test_an_argument_that_is_no_utf_8(mempool_process: MempoolProcess) -> None:
         (
             "4,fault=x",
             "--sim 4,fault=x: there is no fault 'x'",
-            "faults: fresh-handles, honest-pointer-flags, host-pool-revoke, recycled-handle",
+            "faults: corrupt, drop-writes, fresh-handles, hang, honest-pointer-flags, host-pool-revoke, leak,"
+            " lost-after-setaccess, mirror, recycled-handle, refuse",
+        ),
+        *[
+            (f"4,fault=mirror:{pair}", f"--sim 4,fault=mirror:{pair}: '{pair}' is no pair of this machine", PAIR)
+            for pair in ("", "2", "2-", "2-4", "9-1", "2-2", "host-host", "2-host", "1-2-3", "-1-2")
+        ],
+        (
+            "4,fault=recycled-handle:0-1",
+            "--sim 4,fault=recycled-handle:0-1: the fault recycled-handle is one of the driver, not of a pair",
+            None,
         ),
         ("[b]", "--sim [b]: there is no profile '[b]'", SPECS),
         ("\x1b[2J", r"--sim \x1b[2J: there is no profile '\x1b[2J'", SPECS),
@@ -187,6 +199,11 @@ def test_a_machine_without_devices(mempool: Mempool) -> None:
         ('[[device]]\ncount = "2"', "device[0].count: Expected `int`, got `str`", KEYS),
         ("[[device]]\ncount = 0", "device[0].count: Expected `int` >= 1", KEYS),
         ("[[device]]\npools = 1", "device[0].pools: Expected `bool`, got `int`", KEYS),
+        (
+            '[[device]]\ncompute_mode = "x"',
+            "device[0].compute_mode: Invalid enum value 'x'",
+            KEYS,
+        ),
         ("[[device]]\nmemory = 0", "device[0].memory: Expected `int` >= 1", KEYS),
         ("[[device]]\ncompute_capability = 9", "device[0].compute_capability: Expected `array`, got `int`", KEYS),
         ("driver_version = 11080\n[[device]]", "driver_version: Expected `int` >= 12000", KEYS),

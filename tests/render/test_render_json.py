@@ -97,7 +97,7 @@ def spelled(hint: Any) -> str:
         return f"[{spelled(get_args(hint)[0])}]"
     if get_origin(hint) is Literal:
         return "string"
-    names = {int: "number", str: "string", bool: "boolean", type(None): "null"}
+    names = {int: "number", float: "number", str: "string", bool: "boolean", type(None): "null"}
     return names.get(hint) or str(hint.__name__)
 
 

@@ -1,0 +1,205 @@
+"""Whether access works: a matrix of verdicts, what contradicts what, and every path when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from rich.text import Text
+
+from mempool_cli.model import NegativeResult, PairResult, PathResult, UngrantedCopy, VerifyReport
+from mempool_cli.render.layout import Part, grid, line
+from mempool_cli.render.matrix import device_legend
+from mempool_cli.render.words import size
+from mempool_cli.wording import ranges
+
+_LEGEND = {
+    "ok": "every path that was tried carries its data",
+    "mirror": "the writer sees its own data, the other side does not",
+    "corrupt": "other bytes arrived",
+    "dropped": "nothing arrived",
+    "faulted": "work failed while it ran, although access is granted",
+    "hang": "work did not end",
+    "refused": "the driver refused, although the device is capable",
+    "leaked": "a kernel got through without access",
+    "error": "something else failed",
+    "inconclusive": "nothing is proved",
+    "skipped": "not tried",
+    "self": "the device's own memory, tried only when it is named on both sides",
+    ".": "not known yet",
+}
+_STYLES = {"ok": "green", "skipped": "dim", "self": "dim", ".": "dim", "inconclusive": "bold yellow"}
+_LOOK = {
+    "mirror": "a virtual machine, in which each card may see a private window of the other; the IOMMU and PCIe ACS",
+    "corrupt": "the link (`nvidia-smi nvlink -e`, PCIe errors in the kernel log), the IOMMU and PCIe ACS",
+    "dropped": "the IOMMU and PCIe ACS, a virtual machine, a driver bug (`mempool repro peer-write-lost`)",
+    "faulted": "Xid lines in the kernel log",
+    "hang": "the IOMMU and PCIe ACS, Xid lines in the kernel log; `--owner` and `--accessor` try one pair alone",
+    "refused": "the driver's words with `--verbose`; on NVSwitch machines nvidia-fabricmanager",
+    "leaked": "a driver bug (`mempool repro recycled-handle`, `mempool repro host-pool-revoke`)",
+}
+_HEAD = ("owner", "accessor", "order", "path", "verdict", "size", "bandwidth", "why")
+
+
+def report(result: VerifyReport, width: int | None, *, verbose: bool) -> list[Text]:
+    """The matrix, what of it is bad, what was skipped, and with `verbose` a line a path."""
+    lines = _matrix(result, width)
+    for pair in result.pairs:
+        if pair.verdict not in ("ok", "skipped"):
+            lines += [line(), *_finding(pair)]
+    skips = _skips(result.pairs)
+    lines += [line(), *skips] if skips else []
+    if verbose:
+        rows = [row for pair in result.pairs for row in _rows(pair)]
+        lines += [line(), *grid(_HEAD, rows, width=width)] if rows else []
+    return [*lines, line(), *_enforcement(result)]
+
+
+# --- the matrix ---
+
+
+def _matrix(result: VerifyReport, width: int | None) -> list[Text]:
+    if not result.pairs:
+        return [line("no pair was tried")]
+    found = {(_owner(pair), pair.accessor): pair.verdict for pair in result.pairs}
+    owners = list(dict.fromkeys(owner for owner, _ in found))
+    accessors = sorted({accessor for _, accessor in found})
+    cells = [[_cell(found, owner, accessor) for accessor in accessors] for owner in owners]
+    rows: list[list[Part]] = [
+        [owner, *((cell, _STYLES.get(cell, "bold red")) for cell in row)]
+        for owner, row in zip(owners, cells, strict=True)
+    ]
+    seen = {cell for row in cells for cell in row}
+    legend = [((word, _STYLES.get(word, "bold red")), words) for word, words in _LEGEND.items() if word in seen]
+    sizes = ", ".join(size(each) for each in result.sizes)
+    tries = "once" if result.repeat == 1 else f"{result.repeat} times"
+    devices = [device for device in result.devices if device.ordinal in accessors or str(device.ordinal) in owners]
+    return [
+        line(f"memory of a pool on the owner (row), used by the accessor (column): {sizes}, {tries} each"),
+        *grid(["owner", *map(str, accessors)], rows, width=width),
+        line(),
+        *grid(None, legend),
+        line(),
+        *device_legend(devices, width),
+    ]
+
+
+def _owner(pair: PairResult) -> str:
+    return pair.location
+
+
+def _cell(found: Mapping[tuple[str, int], str], owner: str, accessor: int) -> str:
+    return found.get((owner, accessor), "self" if owner == str(accessor) else ".")
+
+
+# --- what is bad ---
+
+
+def _finding(pair: PairResult) -> list[Text]:
+    """The three layers beside each other, the paths that are not right, and where to look."""
+    verdict = (pair.verdict, _STYLES.get(pair.verdict, "bold red"))
+    lines = [line(f"{pair.name}: ", verdict)]
+    contradiction = _contradiction(pair)
+    lines += [line(f"  {contradiction}:")] if contradiction else []
+    lines += [line(f"  {text}") for text in _unlike(pair)]
+    if pair.verdict in _LOOK:
+        lines.append(line(f"  possible: {_LOOK[pair.verdict]}"))
+    return lines
+
+
+def _contradiction(pair: PairResult) -> str | None:
+    """What does not go together; None where nothing is proved."""
+    if pair.verdict in ("error", "inconclusive"):
+        return None
+    if pair.verdict == "leaked":
+        return "without access a kernel has to fault, and did not"
+    permission = {"rw": "RW", "r": "R", None: "not read"}.get(pair.access, pair.access)
+    said = f"the driver says: capable {'yes' if pair.capable else 'no'}, access {permission}"
+    return f"{said}; and yet" if pair.verdict == "refused" else f"{said}; the data says otherwise"
+
+
+def _unlike(pair: PairResult) -> list[str]:
+    """A line for all paths that came to the same in both orders."""
+    groups: dict[str, list[str]] = {}
+    for path in pair.paths:
+        if path.verdict not in ("ok", "skipped"):
+            places = groups.setdefault(f"{path.verdict}: {path.why}{_where(path)}{_answer(path)}", [])
+            places.append(f"{path.path} ({path.order})")
+    for each in pair.negatives:
+        if each.verdict not in ("blocked", "dropped"):
+            text = f"{each.verdict}: {each.why}{_answer(each)}"
+            groups.setdefault(text, []).append(f"kernel {each.access} without access ({each.variant})")
+    return [f"{', '.join(_merged(places))}: {text}" for text, places in groups.items()]
+
+
+def _merged(places: Sequence[str]) -> list[str]:
+    """`kernel-write` for a path of which both orders are there."""
+    names = [place.partition(" (")[0] for place in places]
+    twice = {name for name in names if names.count(name) > 1}
+    merged = (name if name in twice else place for name, place in zip(names, places, strict=True))
+    return list(dict.fromkeys(merged))
+
+
+def _where(path: PathResult) -> str:
+    if path.damage is None or path.size is None:
+        return ""
+    wrong = path.damage.wrong
+    words = f"{wrong} of {path.size // 8} longs" if path.size > 8 else "1 long"
+    return f"; at {size(path.size)} {words} wrong, the first at offset {path.damage.first}, {path.damage.kind}"
+
+
+def _answer(result: PathResult | NegativeResult | UngrantedCopy) -> str:
+    words = result.driver
+    return f" [{words.call} = {words.name} ({words.code})]" if words else ""
+
+
+# --- what was not tried ---
+
+
+def _skips(pairs: Iterable[PairResult]) -> list[Text]:
+    """By reason: a line an owner."""
+    found: dict[str, dict[str, list[int]]] = {}
+    for pair in pairs:
+        if pair.verdict == "skipped":
+            found.setdefault(pair.why, {}).setdefault(_owner(pair), []).append(pair.accessor)
+    lines: list[Text] = []
+    for why, owners in found.items():
+        lines.append(line(f"skipped: {why}"))
+        lines += [line(f"  owner {owner}, accessor {ranges(accessors)}") for owner, accessors in owners.items()]
+    return lines
+
+
+def _enforcement(result: VerifyReport) -> list[Text]:
+    tried = [pair for pair in result.pairs if pair.negatives]
+    tight = [pair for pair in tried if all(each.verdict in ("blocked", "dropped") for each in pair.negatives)]
+    if tried:
+        words = f"kernels without it were kept out on {len(tight)} of {len(tried)} pairs"
+    else:
+        words = (
+            "no pair on which it could be tested" if result.faults_allowed else "not tested; --allow-faults tries it"
+        )
+    return [line(f"is access enforced: {words}")]
+
+
+# --- every path ---
+
+
+def _rows(pair: PairResult) -> list[tuple[Part, ...]]:
+    owner, accessor = _owner(pair), str(pair.accessor)
+    rows: list[tuple[Part, ...]] = []
+    for path in pair.paths:
+        verdict = (path.verdict, _STYLES.get(path.verdict, "bold red"))
+        why = "-" if path.verdict == "ok" else f"{path.why}{_where(path)}{_answer(path)}"
+        rows.append((owner, accessor, path.order, path.path, verdict, size(path.size), _rate(path.bandwidth), why))
+    for each in pair.negatives:
+        good = each.verdict in ("blocked", "dropped")
+        came_to = (each.verdict, "green" if good else "bold red")
+        why = f"{each.why}{_answer(each)}"
+        rows.append((owner, accessor, each.variant, f"kernel-{each.access}", came_to, "-", "-", why))
+    for copy in pair.ungranted_copies:
+        outcome = "arrived" if copy.arrived else f"did not arrive{_answer(copy)}"
+        rows.append((owner, accessor, "never-granted", copy.path, "recorded", "-", "-", outcome))
+    return rows
+
+
+def _rate(bandwidth: float | None) -> str:
+    return "-" if bandwidth is None else f"{bandwidth / 1e9:.1f} GB/s"

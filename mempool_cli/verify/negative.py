@@ -1,0 +1,193 @@
+"""What happens in the children that try to get at memory without access: a kernel must not get through.
+
+Each has a twin that differs only in the grant, without which a fault would prove nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from mempool_cli.child import Outcome, Reports
+from mempool_cli.driver.codes import Code
+from mempool_cli.driver.port import AccessFlags, DeviceAttribute, Location, LocationType
+from mempool_cli.errors import DriverError, DriverWords, MempoolError
+from mempool_cli.locations import owner_of
+from mempool_cli.model import NegativeVerdict, Path, UngrantedCopy
+from mempool_cli.verify.bench import Bench, unready
+from mempool_cli.verify.paths import movers
+from mempool_cli.verify.payload import POISON, payloads
+from mempool_cli.verify.trial import open_quietly, sides
+
+_BYTES = 4096
+Variant = Literal["never-granted", "revoked"]
+Way = Literal["write", "read"]
+
+
+class NegativePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """One kernel. `granted`: it is the twin, whose access is there when it runs."""
+
+    source: str
+    owner: tuple[int, int]
+    accessor: int
+    variant: Variant
+    way: Way
+    granted: bool
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """What the kernel came to. `flags`: the access that the driver read just before; `answer`: what failed.
+
+    `effect`: whether the payload was where it should not get, None where nobody could look. `before`: what went
+    wrong before the kernel ran. `pageable`: the device may use any memory of the host.
+    """
+
+    flags: int | None = None
+    answer: DriverWords | None = None
+    effect: bool | None = None
+    before: str | None = None
+    pageable: bool = False
+
+
+def kernel(payload: bytes, reports: Reports) -> bytes:
+    """NegativePlan -> Seen."""
+    plan = msgspec.json.decode(payload, type=NegativePlan)
+    try:
+        bench = _lay_out(plan.source, Location(*plan.owner), plan.accessor, reports)
+        _set_stage(bench, plan)
+    except (DriverError, MempoolError) as error:
+        return msgspec.json.encode(Seen(before=unready(error).why))
+    reports.part(b"ready")
+    return msgspec.json.encode(_seen(bench, plan))
+
+
+def _lay_out(source: str, location: Location, accessor: int, reports: Reports) -> Bench:
+    driver = open_quietly(source, reports)
+    owner, device = sides(driver, location, accessor)
+    bench = Bench(driver, owner, device, timed=False)
+    bench.payload, bench.view = bench.allocate(_BYTES), bench.allocate(_BYTES)
+    bench.create(location)
+    bench.memory = bench.allocate(_BYTES, bench.pool)
+    return bench
+
+
+def _set_stage(bench: Bench, plan: NegativePlan) -> None:
+    """The grants up to the kernel. Where access is to be revoked, it is used before."""
+    if plan.granted or plan.variant == "revoked":
+        bench.set_access(AccessFlags.READWRITE)
+    if plan.variant == "revoked":
+        bench.accessor.carry(bench.memory, bench.payload, _BYTES)
+        bench.accessor.wait()
+        if not plan.granted:
+            bench.set_access(AccessFlags.NONE)
+    bench.read_access()
+
+
+def _seen(bench: Bench, plan: NegativePlan) -> Seen:
+    """Runs the kernel, and looks at what it did."""
+    owner, accessor = bench.owner, bench.accessor
+    payload = next(payloads(owner_of(Location(*plan.owner)), plan.accessor))
+    writes = plan.way == "write"
+    owner.fill(bench.memory, _BYTES, POISON if writes else payload)
+    accessor.fill(bench.payload, _BYTES, payload)
+    accessor.fill(bench.view, _BYTES, POISON)
+    answer: DriverWords | None = None
+    effect: bool | None = None
+    try:
+        if writes:
+            accessor.carry(bench.memory, bench.payload, _BYTES)
+        else:
+            accessor.carry(bench.view, bench.memory, _BYTES)
+        accessor.wait()
+    except DriverError as error:
+        answer = error.words
+    try:
+        tally = owner.tally(bench.memory, _BYTES, payload) if writes else accessor.tally(bench.view, _BYTES, payload)
+        effect = tally.wrong == 0
+    except DriverError:
+        effect = None
+    return Seen(flags=bench.flags, answer=answer, effect=effect, pageable=_pageable(bench, plan))
+
+
+def _pageable(bench: Bench, plan: NegativePlan) -> bool:
+    if plan.owner[0] == LocationType.DEVICE:
+        return False
+    return bool(bench.driver.device_get_attribute(DeviceAttribute.PAGEABLE_MEMORY_ACCESS, plan.accessor))
+
+
+def judge(outcomes: Sequence[Outcome]) -> tuple[NegativeVerdict, str, Seen | None]:
+    """What became of the kernel without access, whose twin comes first."""
+    twin = _seen_by(outcomes[0])
+    if twin is None or twin.before or twin.answer or not twin.effect:
+        why = "its twin, which differs only in the grant, did not get through"
+        return "inconclusive", f"{why}: {_what(outcomes[0], twin)}", None
+    seen = _seen_by(outcomes[-1])
+    if seen is None:
+        return ("hang" if outcomes[-1].ended == "hung" else "error"), outcomes[-1].end, None
+    if seen.before:
+        return "error", seen.before, seen
+    if seen.effect and seen.pageable:
+        return "inconclusive", "it got through, and the device may use any memory of the host", seen
+    if seen.effect:
+        return "leaked", f"it got through, while access reads {seen.flags:#x}", seen
+    if seen.flags != AccessFlags.NONE:
+        return "inconclusive", f"access reads {seen.flags:#x} where it should be none", seen
+    if seen.answer is None:
+        return "dropped", "it did nothing, and the driver said SUCCESS", seen
+    if seen.answer.code != Code.CUDA_ERROR_ILLEGAL_ADDRESS:
+        return "error", f"{seen.answer.call} answered {seen.answer.name}, not an illegal address", seen
+    return "blocked", "it faulted, and did nothing", seen
+
+
+def _seen_by(outcome: Outcome) -> Seen | None:
+    return msgspec.json.decode(outcome.result, type=Seen) if outcome.result else None
+
+
+def _what(outcome: Outcome, seen: Seen | None) -> str:
+    if seen is None:
+        return outcome.end
+    if seen.answer:
+        return f"{seen.answer.call} = {seen.answer.name}"
+    return seen.before or "its payload did not arrive"
+
+
+class CopiesPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """All copies without access."""
+
+    source: str
+    owner: tuple[int, int]
+    accessor: int
+
+
+def copies(payload: bytes, reports: Reports) -> bytes:
+    """CopiesPlan -> an UngrantedCopy a part, as far as it comes."""
+    plan = msgspec.json.decode(payload, type=CopiesPlan)
+    try:
+        bench = _lay_out(plan.source, Location(*plan.owner), plan.accessor, reports)
+        for path in movers(bench):
+            if "copy" in path:
+                reports.part(msgspec.json.encode(_copied(bench, path, plan)))
+    except (DriverError, MempoolError):
+        return b""
+    return b""
+
+
+def _copied(bench: Bench, path: Path, plan: CopiesPlan) -> UngrantedCopy:
+    owner, accessor, mover = bench.owner, bench.accessor, movers(bench)[path]
+    writes = path.endswith("write")
+    payload = next(payloads(owner_of(Location(*plan.owner)), plan.accessor))
+    owner.fill(bench.memory, _BYTES, POISON if writes else payload)
+    accessor.fill(bench.payload, _BYTES, payload)
+    accessor.fill(bench.view, _BYTES, POISON)
+    try:
+        if writes:
+            mover.write(bench.memory, bench.payload, _BYTES)
+        else:
+            mover.read(bench.view, bench.memory, _BYTES)
+        accessor.wait()
+    except DriverError as error:
+        return UngrantedCopy(path=path, arrived=False, driver=error.words)
+    tally = owner.tally(bench.memory, _BYTES, payload) if writes else accessor.tally(bench.view, _BYTES, payload)
+    return UngrantedCopy(path=path, arrived=tally.wrong == 0)

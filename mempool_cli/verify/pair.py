@@ -1,0 +1,249 @@
+"""One pair: its trials, one child after the other, and what they amount to."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal
+
+import msgspec
+
+from mempool_cli.child import Outcome
+from mempool_cli.driver import DriverSource
+from mempool_cli.driver.port import AccessFlags, Location
+from mempool_cli.locations import owner_of, spell_location
+from mempool_cli.model import (
+    WORST_FIRST,
+    Access,
+    NegativeResult,
+    NegativeVerdict,
+    Order,
+    PairResult,
+    PairVerdict,
+    Path,
+    PathResult,
+    PathVerdict,
+    UngrantedCopy,
+)
+from mempool_cli.verify.bench import Unready
+from mempool_cli.verify.negative import CopiesPlan, NegativePlan, judge
+from mempool_cli.verify.schedule import Steps, Work
+from mempool_cli.verify.trial import Granted, PairPlan, Part, Ready, Tried
+
+ORDERS: tuple[Order, ...] = ("grant-first", "allocate-first")
+PATHS: tuple[Path, ...] = (
+    "kernel-write",
+    "kernel-read",
+    "atomic-add",
+    "peer-copy-write",
+    "peer-copy-read",
+    "copy-write",
+    "copy-read",
+)
+VARIANTS: tuple[Literal["never-granted", "revoked"], ...] = ("never-granted", "revoked")
+WAYS: tuple[Literal["write", "read"], ...] = ("write", "read")
+
+_LEAST_FIRST: tuple[tuple[int, Access], ...] = (
+    (AccessFlags.NONE, "none"),
+    (AccessFlags.READ, "r"),
+    (AccessFlags.READWRITE, "rw"),
+)
+_OF_NEGATIVES: dict[NegativeVerdict, PairVerdict] = {
+    "leaked": "leaked",
+    "hang": "error",
+    "error": "error",
+    "inconclusive": "inconclusive",
+}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Memory of a pool there, and the device that accesses it."""
+
+    location: Location
+    accessor: int
+
+    @property
+    def owner(self) -> int | None:
+        """The device that owns the memory; None for the host."""
+        return owner_of(self.location)
+
+    @property
+    def devices(self) -> frozenset[int]:
+        """Those that its trials use."""
+        return frozenset({self.accessor} if self.owner is None else {self.accessor, self.owner})
+
+
+@dataclass(frozen=True)
+class Choices:
+    """How each pair is tried. `sizes` in bytes, ascending; `limit` in seconds, of a path."""
+
+    sizes: tuple[int, ...]
+    repeat: int
+    limit: float
+    allow_faults: bool
+
+
+def skipped(pair: Pair, why: str, *, capable: bool | None) -> PairResult:
+    """A pair that is not tried."""
+    return PairResult(
+        owner=pair.owner,
+        accessor=pair.accessor,
+        location=spell_location(pair.location),
+        capable=capable,
+        verdict="skipped",
+        why=why,
+    )
+
+
+def steps(pair: Pair, source: DriverSource, choices: Choices) -> Steps[PairResult]:
+    """All trials of a pair that can be tried."""
+    encoded = source.encode().decode()
+    tried = _Positive(pair, encoded, choices)
+    yield from tried.steps()
+    negatives: list[NegativeResult] = []
+    copies: tuple[UngrantedCopy, ...] = ()
+    if choices.allow_faults and pair.owner != pair.accessor and not any(each.verdict == "hang" for each in tried.paths):
+        copies = yield from _copies(pair, encoded, choices)
+        for variant, way in product(VARIANTS, WAYS):
+            negatives.append((yield from _negative(pair, encoded, choices, variant, way)))
+            if negatives[-1].remains:
+                break
+    verdict, why = _worst(tried.paths, negatives)
+    return PairResult(
+        owner=pair.owner,
+        accessor=pair.accessor,
+        location=spell_location(pair.location),
+        capable=True,
+        verdict=verdict,
+        why=why,
+        access=tried.access,
+        native_atomics=tried.native_atomics,
+        paths=tuple(tried.paths),
+        negatives=tuple(negatives),
+        ungranted_copies=copies,
+    )
+
+
+class _Positive:
+    """The paths with access. One child tries them all, unless a path costs it its context, its life or its time."""
+
+    def __init__(self, pair: Pair, source: str, choices: Choices) -> None:
+        self._plan = PairPlan(
+            source=source,
+            owner=pair.location,
+            accessor=pair.accessor,
+            sizes=choices.sizes,
+            repeat=choices.repeat,
+            trials=tuple(product(ORDERS, PATHS)),
+        )
+        self._limit = choices.limit
+        self._left = list(self._plan.trials)
+        self._flags: list[int] = []
+        self.paths: list[PathResult] = []
+        self.native_atomics: bool | None = None
+
+    @property
+    def access(self) -> Access | None:
+        """What the driver read after the grants, the least of it; None when it was never asked."""
+        if not self._flags:
+            return None
+        known = [access for flags, access in _LEAST_FIRST if flags in self._flags]
+        return known[0] if set(self._flags) <= {flags for flags, _ in _LEAST_FIRST} else "unknown"
+
+    def steps(self) -> Generator[Work, Outcome, None]:
+        """Fills `paths`."""
+        while self._left:
+            plan = msgspec.structs.replace(self._plan, trials=tuple(self._left))
+            outcome = yield Work("mempool_cli.verify.trial:pair", msgspec.json.encode(plan), self._limit)
+            self._take(outcome)
+
+    def _take(self, outcome: Outcome) -> None:
+        parts = [msgspec.json.decode(part, type=Part) for part in outcome.parts]
+        done = [part.result for part in parts if isinstance(part, Tried)]
+        ready = [part for part in parts if isinstance(part, Ready)]
+        self.paths += done
+        del self._left[: len(done)]
+        self._flags += [part.flags for part in parts if isinstance(part, Granted)]
+        self.native_atomics = ready[0].native_atomics if ready else self.native_atomics
+        unready = [part for part in parts if isinstance(part, Unready)]
+        if unready:
+            self._give_up(unready[0].verdict, unready[0].why, unready[0])
+        elif outcome.ended != "returned" or not done:
+            self._end_of_child(outcome, started=bool(ready))
+
+    def _end_of_child(self, outcome: Outcome, *, started: bool) -> None:
+        """The path during which it ended, and what that means for the others."""
+        if not self._left:
+            return
+        order, path = self._left.pop(0)
+        hung = outcome.ended == "hung"
+        self.paths.append(
+            PathResult(
+                order=order,
+                path=path,
+                verdict="hang" if hung and started else "error",
+                why=outcome.end,
+                remains=outcome.remains,
+            )
+        )
+        if hung or not started:
+            self._give_up("skipped" if hung else "error", "an earlier path did not end" if hung else outcome.end, None)
+
+    def _give_up(self, verdict: PathVerdict, why: str, unready: Unready | None) -> None:
+        driver = unready.driver if unready else None
+        self.paths += [
+            PathResult(order=order, path=path, verdict=verdict, why=why, driver=driver) for order, path in self._left
+        ]
+        self._left.clear()
+
+
+def _negative(
+    pair: Pair,
+    source: str,
+    choices: Choices,
+    variant: Literal["never-granted", "revoked"],
+    way: Literal["write", "read"],
+) -> Steps[NegativeResult]:
+    """The twin, whose access is there, and then the kernel that has none."""
+    outcomes: list[Outcome] = []
+    for granted in (True, False):
+        plan = NegativePlan(
+            source=source,
+            owner=pair.location,
+            accessor=pair.accessor,
+            variant=variant,
+            way=way,
+            granted=granted,
+        )
+        outcome = yield Work("mempool_cli.verify.negative:kernel", msgspec.json.encode(plan), choices.limit)
+        outcomes.append(outcome)
+        if outcome.remains:
+            break
+    verdict, why, seen = judge(outcomes)
+    return NegativeResult(
+        variant=variant,
+        access=way,
+        verdict=verdict,
+        why=why,
+        driver=seen.answer if seen else None,
+        remains=outcomes[-1].remains,
+    )
+
+
+def _copies(pair: Pair, source: str, choices: Choices) -> Steps[tuple[UngrantedCopy, ...]]:
+    plan = CopiesPlan(source=source, owner=pair.location, accessor=pair.accessor)
+    outcome = yield Work("mempool_cli.verify.negative:copies", msgspec.json.encode(plan), choices.limit)
+    return tuple(msgspec.json.decode(part, type=UngrantedCopy) for part in outcome.parts)
+
+
+def _worst(paths: Sequence[PathResult], negatives: Sequence[NegativeResult]) -> tuple[PairVerdict, str]:
+    """The verdict of the pair, and why."""
+    found: list[tuple[PairVerdict, str]] = [(path.verdict, f"{path.path}, {path.order}: {path.why}") for path in paths]
+    found += [
+        (_OF_NEGATIVES.get(each.verdict, "ok"), f"{each.access} without access, {each.variant}: {each.why}")
+        for each in negatives
+    ]
+    verdict, why = min(found, key=lambda each: WORST_FIRST.index(each[0]))
+    return verdict, "all that was tried works" if verdict == "ok" else why

@@ -1,0 +1,213 @@
+"""The ways in which an accessor gets at memory of an owner, and what each of them comes to.
+
+A payload goes one way by one mover, and the other side looks. The accessor's own view of the memory is taken by the
+same mover: it tells memory that nobody wrote to from a copy that only the accessor sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import NamedTuple
+
+from mempool_cli.driver.codes import Code
+from mempool_cli.driver.port import EventFlags
+from mempool_cli.errors import DriverError
+from mempool_cli.model import Damage, Order, Path, PathResult, PathVerdict
+from mempool_cli.verify.bench import Bench
+from mempool_cli.verify.payload import POISON, Pattern, damage
+from mempool_cli.verify.sides import Device
+
+_COPIES = 8
+_ADDERS = 4096
+_TIMED_BYTES = 1 << 16
+_LONG = 8
+
+# What a kernel or a copy meets while it runs; the context is lost then.
+FAULTS = frozenset(
+    {
+        Code.CUDA_ERROR_ECC_UNCORRECTABLE,
+        220,  # CUDA_ERROR_NVLINK_UNCORRECTABLE
+        Code.CUDA_ERROR_ILLEGAL_ADDRESS,
+        *range(714, 722),  # CUDA_ERROR_HARDWARE_STACK_ERROR and its kin
+    }
+)
+
+
+class Mover(NamedTuple):
+    """How bytes go: to the first pointer from the second, so many. Does not wait."""
+
+    write: Callable[[int, int, int], None]
+    read: Callable[[int, int, int], None]
+
+
+class Tried(NamedTuple):
+    """What one attempt came to; `lost` when the process can do no more."""
+
+    verdict: PathVerdict
+    why: str
+    damage: Damage | None = None
+    error: DriverError | None = None
+    lost: bool = False
+
+
+ARRIVED = Tried("ok", "arrived")
+
+
+def movers(bench: Bench) -> dict[Path, Mover]:
+    """The mover of each path but the atomics; peer copies only between devices, since they name both contexts."""
+    driver, accessor = bench.driver, bench.accessor
+
+    def copy(destination: int, source: int, size: int) -> None:
+        driver.ctx_set_current(accessor.context)
+        driver.memcpy_async(destination, source, size, accessor.stream)
+
+    kernel, plain = Mover(accessor.carry, accessor.carry), Mover(copy, copy)
+    found: dict[Path, Mover] = {"kernel-write": kernel, "kernel-read": kernel, "copy-write": plain, "copy-read": plain}
+    if isinstance(bench.owner, Device):
+        there, here = bench.owner.context, accessor.context
+
+        def peer_write(destination: int, source: int, size: int) -> None:
+            driver.ctx_set_current(here)
+            driver.memcpy_peer_async(destination, there, source, here, size, accessor.stream)
+
+        def peer_read(destination: int, source: int, size: int) -> None:
+            driver.ctx_set_current(here)
+            driver.memcpy_peer_async(destination, here, source, there, size, accessor.stream)
+
+        found["peer-copy-write"] = found["peer-copy-read"] = Mover(peer_write, peer_read)
+    return found
+
+
+def try_path(
+    bench: Bench, order: Order, path: Path, sizes: tuple[int, ...], repeat: int, payloads: Iterator[Pattern]
+) -> tuple[PathResult, bool]:
+    """The path, over all sizes and repeats up to the first that is not right; and whether the process is lost."""
+    tried, size, run = ARRIVED, sizes[0], 1
+    for size, run in product((_LONG,) if path == "atomic-add" else sizes, range(1, repeat + 1)):  # noqa: B007
+        tried = _tried(bench, path, size, payloads)
+        if tried.verdict != "ok":
+            break
+    result = PathResult(
+        order=order,
+        path=path,
+        verdict=tried.verdict,
+        why=tried.why,
+        size=size,
+        repeat=run,
+        damage=tried.damage,
+        driver=tried.error.words if tried.error else None,
+        bandwidth=_bandwidth(bench, path, size) if tried.verdict == "ok" and "copy" in path else None,
+    )
+    return result, tried.lost
+
+
+def _tried(bench: Bench, path: Path, size: int, payloads: Iterator[Pattern]) -> Tried:
+    """One attempt. What fails besides the access itself is an error, after which the process is not trusted."""
+    try:
+        if path == "atomic-add":
+            return _add(bench, next(payloads))
+        mover = movers(bench)[path]
+        attempt = _write if path.endswith("write") else _read
+        return attempt(bench, mover, size, next(payloads), next(payloads))
+    except DriverError as error:
+        return Tried("error", f"{error.words.call} beside the access itself failed", error=error, lost=True)
+
+
+def _write(bench: Bench, mover: Mover, size: int, payload: Pattern, mark: Pattern) -> Tried:
+    """The accessor writes, the owner looks."""
+    owner, accessor = bench.owner, bench.accessor
+    owner.fill(bench.memory, size, POISON)
+    accessor.fill(bench.payload, size, payload)
+    refused = _moved(bench, lambda: mover.write(bench.memory, bench.payload, size))
+    if refused:
+        return refused
+    wrong = damage(owner.tally(bench.memory, size, payload))
+    if wrong is None:
+        return ARRIVED
+    if owner.tally(bench.memory, size, POISON).wrong:
+        return Tried("corrupt", "other bytes arrived, and the driver said SUCCESS", wrong)
+    dropped = Tried("dropped", "nothing arrived, and the driver said SUCCESS", wrong)
+    accessor.fill(bench.view, size, mark)
+    unseen = _moved(bench, lambda: mover.read(bench.view, bench.memory, size))
+    if unseen:
+        return dropped._replace(lost=unseen.lost)
+    if accessor.tally(bench.view, size, payload).wrong:
+        return dropped
+    return Tried("mirror", "the writer sees its own data, the owner does not", wrong)
+
+
+def _read(bench: Bench, mover: Mover, size: int, payload: Pattern, mark: Pattern) -> Tried:
+    """The owner writes, the accessor looks; what it wrote there itself before must be gone."""
+    owner, accessor = bench.owner, bench.accessor
+    owner.fill(bench.memory, size, POISON)
+    accessor.fill(bench.payload, size, mark)
+    unmarked = _moved(bench, lambda: mover.write(bench.memory, bench.payload, size))
+    if unmarked and unmarked.lost:
+        return unmarked._replace(verdict="inconclusive", why="the write that comes before the read failed")
+    owner.fill(bench.memory, size, payload)
+    accessor.fill(bench.view, size, POISON)
+    refused = _moved(bench, lambda: mover.read(bench.view, bench.memory, size))
+    if refused:
+        return refused
+    wrong = damage(accessor.tally(bench.view, size, payload))
+    if wrong is None:
+        return ARRIVED
+    if accessor.tally(bench.view, size, mark).wrong == 0:
+        return Tried("mirror", "the accessor sees what it wrote itself, not what the owner wrote after it", wrong)
+    if accessor.tally(bench.view, size, POISON).wrong == 0:
+        return Tried("dropped", "nothing was read, and the driver said SUCCESS", wrong)
+    return Tried("corrupt", "other bytes were read, and the driver said SUCCESS", wrong)
+
+
+def _add(bench: Bench, start: Pattern) -> Tried:
+    """Both add to one number at once, the processor does not; the owner looks at the sum."""
+    owner, accessor = bench.owner, bench.accessor
+    both = isinstance(owner, Device)
+    owner.fill(bench.memory, _LONG, start)
+    if isinstance(owner, Device):
+        owner.add(bench.memory, 1, _ADDERS)
+    refused = _moved(bench, lambda: accessor.add(bench.memory, 1, _ADDERS))
+    owner.wait()
+    if refused:
+        return refused
+    wrong = damage(owner.tally(bench.memory, _LONG, Pattern(start.base + _ADDERS * (1 + both), 0)))
+    if wrong is None:
+        return ARRIVED
+    if owner.tally(bench.memory, _LONG, Pattern(start.base + _ADDERS * both, 0)).wrong == 0:
+        return Tried("dropped", "what the accessor added is not in the sum", wrong)
+    return Tried("corrupt", "the sum is wrong: additions were lost", wrong)
+
+
+def _moved(bench: Bench, move: Callable[[], None]) -> Tried | None:
+    """Does it and waits for it; what it came to when it was refused or faulted, else None."""
+    try:
+        move()
+        bench.accessor.wait()
+    except DriverError as error:
+        if error.words.code in FAULTS or error.words.call == "cuStreamSynchronize":
+            return Tried("faulted", "it failed while it ran, although access is granted", error=error, lost=True)
+        return Tried("refused", "it was refused, although access is granted", error=error)
+    return None
+
+
+def _bandwidth(bench: Bench, path: Path, size: int) -> float | None:
+    """Bytes a second of several copies of this size, by the device's own clock; None where that is not to be had."""
+    driver, accessor = bench.driver, bench.accessor
+    if not bench.timed or size < _TIMED_BYTES:
+        return None
+    mover = movers(bench)[path]
+    try:
+        begin, end = (driver.event_create(EventFlags.DEFAULT) for _ in range(2))
+        driver.event_record(begin, accessor.stream)
+        for _ in range(_COPIES):
+            if path.endswith("write"):
+                mover.write(bench.memory, bench.payload, size)
+            else:
+                mover.read(bench.view, bench.memory, size)
+        driver.event_record(end, accessor.stream)
+        accessor.wait()
+        milliseconds = driver.event_elapsed_time(begin, end)
+    except DriverError:
+        return None
+    return _COPIES * size / (milliseconds / 1e3) if milliseconds else None

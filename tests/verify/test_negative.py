@@ -1,0 +1,144 @@
+"""Kernels without access: what is made of them, beside twins that differ only in the grant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import pytest
+from cli.machines import machine
+
+from mempool_cli.child import Outcome, Reports
+from mempool_cli.driver import driver_source
+from mempool_cli.errors import DriverWords
+from mempool_cli.model import UngrantedCopy
+from mempool_cli.verify.negative import CopiesPlan, Seen, Variant, Way, copies, judge
+
+from .here import Heard, place, without_access
+
+ILLEGAL = DriverWords("cuStreamSynchronize", 700, "CUDA_ERROR_ILLEGAL_ADDRESS")
+OTHER = DriverWords("cuLaunchKernel", 719, "CUDA_ERROR_LAUNCH_FAILED")
+REFUSED = DriverWords("cuMemcpyAsync", 1, "CUDA_ERROR_INVALID_VALUE")
+THROUGH = Seen(flags=3, effect=True)
+
+each_way = pytest.mark.parametrize("way", ["write", "read"])
+each_variant = pytest.mark.parametrize("variant", ["never-granted", "revoked"])
+
+
+@each_way
+@each_variant
+@pytest.mark.parametrize("owner", [0, None], ids=["device", "host"])
+def test_it_is_kept_out(owner: int | None, variant: Variant, way: Way) -> None:
+    seen = without_access("2", owner, 1, variant, way)
+    assert (seen.flags, seen.answer, seen.before) == (0, ILLEGAL, None)
+    assert not seen.effect
+    assert without_access("2", owner, 1, variant, way, granted=True) == THROUGH
+
+
+@each_way
+@each_variant
+@pytest.mark.parametrize(("owner", "pair"), [(0, "0-1"), (None, "host-1")], ids=["device", "host"])
+def test_it_leaks(owner: int | None, pair: str, variant: Variant, way: Way) -> None:
+    assert without_access(f"2,fault=leak:{pair}", owner, 1, variant, way) == Seen(flags=0, effect=True)
+
+
+@each_way
+def test_a_revoke_that_does_not_take(way: Way) -> None:
+    assert without_access("2,fault=host-pool-revoke", None, 1, "revoked", way) == THROUGH
+
+
+def test_a_device_that_may_use_all_memory_of_the_host(tmp_path: Path) -> None:
+    spec = machine(tmp_path, "[[device]]\npageable_memory_access = true\n")
+    assert without_access(spec, None, 0, "never-granted", "write").pageable
+
+
+def outcome(seen: Seen | None, **fields: object) -> Outcome:
+    if seen is None:
+        return msgspec.convert({"ended": "exit", **fields}, Outcome)
+    return Outcome(ended="returned", result=msgspec.json.encode(seen))
+
+
+@pytest.mark.parametrize(
+    ("seen", "verdict", "why"),
+    [
+        (Seen(flags=0, answer=ILLEGAL), "blocked", "it faulted, and did nothing"),
+        (Seen(flags=0, answer=ILLEGAL, effect=False), "blocked", "it faulted, and did nothing"),
+        (Seen(flags=0, answer=ILLEGAL, effect=True), "leaked", "it got through, while access reads 0x0"),
+        (Seen(flags=0, effect=True), "leaked", "it got through, while access reads 0x0"),
+        (
+            Seen(flags=0, effect=True, pageable=True),
+            "inconclusive",
+            "it got through, and the device may use any memory of the host",
+        ),
+        (Seen(flags=0, effect=False), "dropped", "it did nothing, and the driver said SUCCESS"),
+        (Seen(flags=3, answer=ILLEGAL), "inconclusive", "access reads 0x3 where it should be none"),
+        (
+            Seen(flags=0, answer=OTHER),
+            "error",
+            "cuLaunchKernel answered CUDA_ERROR_LAUNCH_FAILED, not an illegal address",
+        ),
+        (Seen(before="out of memory"), "error", "out of memory"),
+    ],
+)
+def test_the_verdict(seen: Seen, verdict: str, why: str) -> None:
+    assert judge([outcome(THROUGH), outcome(seen)])[:2] == (verdict, why)
+
+
+def test_a_revoke_that_left_access_and_let_through_is_a_leak() -> None:
+    verdict, why, _ = judge([outcome(THROUGH), outcome(THROUGH)])
+    assert (verdict, why) == ("leaked", "it got through, while access reads 0x3")
+
+
+@pytest.mark.parametrize(
+    ("ended", "verdict", "why"),
+    [
+        (
+            {"ended": "hung", "last_call": "cuInit()"},
+            "hang",
+            "the process did not end in time and was killed in cuInit()",
+        ),
+        ({"ended": "signal", "signal": "SIGSEGV"}, "error", "the process was killed by SIGSEGV"),
+        ({"ended": "exit", "status": 1, "words": "E: no"}, "error", "the process ended with status 1: E: no"),
+    ],
+)
+def test_its_process_does_not_come_to_its_end(ended: dict[str, object], verdict: str, why: str) -> None:
+    assert judge([outcome(THROUGH), outcome(None, **ended)])[:2] == (verdict, why)
+
+
+@pytest.mark.parametrize(
+    ("twin", "why"),
+    [
+        (outcome(Seen(flags=3, effect=False)), "its payload did not arrive"),
+        (outcome(Seen(flags=3, answer=ILLEGAL)), "cuStreamSynchronize = CUDA_ERROR_ILLEGAL_ADDRESS"),
+        (outcome(Seen(before="out of memory")), "out of memory"),
+        (outcome(None, ended="hung"), "the process did not end in time and was killed"),
+    ],
+)
+def test_without_its_twin_it_proves_nothing(twin: Outcome, why: str) -> None:
+    blocked = outcome(Seen(flags=0, answer=ILLEGAL))
+    words = f"its twin, which differs only in the grant, did not get through: {why}"
+    assert judge([twin, blocked])[:2] == ("inconclusive", words)
+
+
+@pytest.mark.parametrize(
+    ("owner", "wanted"),
+    [
+        (
+            0,
+            [
+                UngrantedCopy(path="copy-write", arrived=False, driver=REFUSED),
+                UngrantedCopy(path="copy-read", arrived=False, driver=REFUSED),
+                UngrantedCopy(path="peer-copy-write", arrived=True),
+                UngrantedCopy(path="peer-copy-read", arrived=True),
+            ],
+        ),
+        (None, [UngrantedCopy(path="copy-write", arrived=True), UngrantedCopy(path="copy-read", arrived=True)]),
+    ],
+    ids=["device", "host"],
+)
+def test_copies_are_recorded(owner: int | None, wanted: list[UngrantedCopy]) -> None:
+    heard = Heard()
+    plan = CopiesPlan(source=driver_source("2").encode().decode(), owner=place(owner), accessor=1)
+    copies(msgspec.json.encode(plan), cast(Reports, heard))
+    assert [msgspec.json.decode(part, type=UngrantedCopy) for part in heard.parts] == wanted
