@@ -8,6 +8,7 @@ from collections.abc import Collection
 
 from mempool_cli.errors import MempoolError
 from mempool_cli.machine import mps_runs
+from mempool_cli.mps import control_pipe
 
 _SECONDS = 20
 _ASK = ["nvidia-smi", "--query-compute-apps=gpu_uuid,pid,name", "--format=csv,noheader"]
@@ -18,8 +19,9 @@ def check_alone(uuids: Collection[str] | None = None) -> None:
 
     A fault kills the other clients of an MPS server, and writes an Xid that health monitors act on.
     """
-    if mps_runs() is not False:
-        raise _refused("an MPS server runs here, whose other clients a fault would kill")
+    pipe = control_pipe()
+    if mps_runs() is not False or pipe:
+        raise _refused(f"an MPS server runs here{f' ({pipe})' if pipe else ''}, whose other clients a fault would kill")
     if shutil.which("nvidia-smi") is None:
         raise _refused("without nvidia-smi it cannot be told whether others use the cards")
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import json
 import math
@@ -24,6 +25,13 @@ _GONE_SECONDS = 10.0
 _ALONE_SECONDS = 15
 _WORDS_BYTES = 4096
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
+# The driver's own core dumps, of a GPU, which no limit of the process is about.
+_DUMPS = (
+    "CUDA_ENABLE_COREDUMP_ON_EXCEPTION",
+    "CUDA_ENABLE_LIGHTWEIGHT_COREDUMP",
+    "CUDA_ENABLE_USER_TRIGGERED_COREDUMP",
+)
+_PDEATHSIG = 1
 _PROGRAM = """\
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])
@@ -110,10 +118,13 @@ def wait(children: Sequence[Child]) -> None:
     for fd in by_fd:
         poll.register(fd, select.POLLIN)
     left = max(0.0, min(child.deadline for child in children) - time.monotonic())
-    for fd, _ in poll.poll(left * 1000):
-        by_fd[fd].read()
-    for child in children:
-        child.look_at_the_clock()
+    heard = {fd for fd, _ in poll.poll(left * 1000)}
+    for fd, child in by_fd.items():
+        # What has arrived counts, however late it is looked at.
+        if fd in heard:
+            child.read()
+        else:
+            child.look_at_the_clock()
 
 
 class Child:
@@ -127,7 +138,11 @@ class Child:
         self._longest = max(limit, start)
         self._stack = ExitStack()
         stack.callback(self._stack.close)
-        self._process = self._start(trial, payload)
+        try:
+            self._process = self._start(trial, payload)
+        except BaseException:
+            self._stack.close()
+            raise
         self.deadline = time.monotonic() + self._longest
         self.over = False
         self._in_time = True
@@ -144,25 +159,27 @@ class Child:
             os.write(given, payload)
             os.lseek(given, 0, os.SEEK_SET)
             self.fd, says = os.pipe()
+            starting.callback(os.close, says)
             stack.callback(os.close, self.fd)
             self._words, self._place = (stack.enter_context(open_anonymous()) for _ in range(2))
             fds = [given, says, self._place.fileno()]
             command = [json.dumps(import_path(sys.path)), trial, *map(str, [*fds, math.ceil(self._longest)])]
             # An interrupt in the midst of Popen would leave a child that nobody knows.
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
             try:
+                signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
                 process = subprocess.Popen(
                     [sys.executable, "-P", "-c", _PROGRAM, *command],
                     stdin=subprocess.DEVNULL,
                     stdout=self._words,
                     stderr=self._words,
                     pass_fds=fds,
+                    env={name: value for name, value in os.environ.items() if name not in _DUMPS},
                     start_new_session=True,
                 )
                 stack.callback(_kill, process)
                 return process
             finally:
-                os.close(says)
                 signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def read(self) -> None:
@@ -187,29 +204,21 @@ class Child:
             self.over, self._in_time = True, False
 
     def end(self) -> Outcome:
-        """Ends it for certain. What became of it."""
-        in_time, remains = self._in_time, None
-        if in_time:
-            try:
-                self._process.wait(_GONE_SECONDS)
-            except subprocess.TimeoutExpired:
-                in_time = False
-        if not in_time:
-            remains = _kill(self._process)
-        code = self._process.returncode
-        killed = code is not None and code < 0
+        """Ends it for certain. What became of it: one that has returned may take its time to go, or not go at all."""
+        remains = None if self._in_time and self._gone() else _kill(self._process)
+        code = self._process.returncode or 0
         ended: Literal["returned", "signal", "exit", "hung"] = "exit"
-        if not in_time:
-            ended = "hung"
-        elif killed:
-            ended = "signal"
-        elif self._result is not None:
+        if self._result is not None:
             ended = "returned"
+        elif not self._in_time or code == -signal.SIGALRM:
+            ended = "hung"
+        elif code < 0:
+            ended = "signal"
         outcome = Outcome(
             ended=ended,
-            result=self._result if ended == "returned" else None,
-            signal=_signal_name(-code) if killed and in_time and code is not None else None,
-            status=code if code is not None and code >= 0 else None,
+            result=self._result,
+            signal=_signal_name(-code) if ended == "signal" else None,
+            status=code if code >= 0 else None,
             last_call=self._calls[-1] if self._calls else _first_line(self._place),
             calls=tuple(self._calls),
             parts=tuple(self._parts),
@@ -218,6 +227,13 @@ class Child:
         )
         self._stack.close()
         return outcome
+
+    def _gone(self) -> bool:
+        try:
+            self._process.wait(_GONE_SECONDS)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
 
 def open_anonymous() -> IO[bytes]:
@@ -258,7 +274,8 @@ def _signal_name(number: int) -> str:
 def main(trial: str, given: int, says: int, place: int, limit: int) -> None:
     """In the child: runs the trial and sends what it announces and returns."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)
-    # Where the parent was killed, nobody else ends it.
+    # Where the parent is killed, nobody else ends it.
+    ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
     signal.alarm(limit + _ALONE_SECONDS)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for fd in (given, says, place):

@@ -19,6 +19,8 @@ EXIT_STATUS: dict[str, int] = {
     # a finding
     "affected": FINDING,
     "data-path": FINDING,
+    "check-failed": FINDING,
+    "different": FINDING,
     # the command line or an input file is wrong
     "usage": USAGE,
     "unknown-pool": USAGE,
@@ -40,6 +42,7 @@ EXIT_STATUS: dict[str, int] = {
     "no-pool-support": MACHINE,
     "not-peer-capable": MACHINE,
     "not-initialised": MACHINE,
+    "machine-unfit": MACHINE,
     # the driver refused, or did not do what it said
     "driver-refused": DRIVER,
     "out-of-memory": DRIVER,
@@ -48,6 +51,7 @@ EXIT_STATUS: dict[str, int] = {
     "unreadable-cells": DRIVER,
     "unreadable-attributes": DRIVER,
     "trial-failed": DRIVER,
+    "check-error": DRIVER,
     # the host: a session or a program
     "no-session": HOST,
     "session-died": HOST,

@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 _SECONDS = 20
+MPS_PROCESS = "nvidia-cuda-mps"
+"""How the names of the processes of MPS begin."""
+
 _VARIABLES = re.compile(r"(CUDA|NVIDIA|NCCL|MPS|PYTORCH_|CUPY_|LD_PRELOAD|LD_LIBRARY_PATH|MEMPOOL_SIM)")
 _SMI = {
     "query": ["-q"],
@@ -98,4 +101,4 @@ def mps_runs() -> bool | None:
         names = [_text(f"/proc/{pid.name}/comm") for pid in Path("/proc").iterdir() if pid.name.isdigit()]
     except OSError:
         return None
-    return any(name and name.startswith("nvidia-cuda-mps") for name in names)
+    return any(name and name.startswith(MPS_PROCESS) for name in names)

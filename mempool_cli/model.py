@@ -8,7 +8,7 @@ from typing import Any, Literal, cast, get_args
 import msgspec
 
 from mempool_cli.errors import DriverWords, Problem
-from mempool_cli.exit_status import OK
+from mempool_cli.exit_status import EXIT_STATUS, MACHINE, OK
 from mempool_cli.wording import device_list, place_name
 
 SCHEMA = "mempool/1"
@@ -47,6 +47,11 @@ class DeviceDetail(Device, frozen=True, kw_only=True):
     host_numa_id: int
     peers: tuple[int, ...]
     peers_unknown: tuple[int, ...] = ()
+
+    @property
+    def identity(self) -> Device:
+        """What a listing of devices shows."""
+        return Device(**{name: getattr(self, name) for name in Device.__struct_fields__})
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
@@ -533,6 +538,7 @@ class PairResult(msgspec.Struct, frozen=True, kw_only=True):
 
     `owner` is None on the host. `access`: what the driver reads after the grant, the least of both orders; None where
     none was made. `native_atomics` is promised by the driver. `negatives` is empty where they were not tested.
+    `remains`: the pid of a process that SIGKILL does not end.
     """
 
     owner: int | None
@@ -546,6 +552,12 @@ class PairResult(msgspec.Struct, frozen=True, kw_only=True):
     paths: tuple[PathResult, ...] = ()
     negatives: tuple[NegativeResult, ...] = ()
     ungranted_copies: tuple[UngrantedCopy, ...] = ()
+    remains: int | None = None
+
+    @property
+    def kept_out(self) -> bool:
+        """Whether every kernel without access that was tried got nothing done."""
+        return all(each.verdict in ("blocked", "dropped") for each in self.negatives)
 
     @property
     def name(self) -> str:
@@ -585,6 +597,170 @@ def _told(code: str, pairs: Sequence[PairResult], of: int, fate: str) -> Problem
     return Problem(code=code, message=f"{len(pairs)} of {of} pairs {fate}: {first.name}: {first.verdict}")
 
 
+CheckOutcome = Literal["passed", "failed", "error", "skipped"]
+
+
+class CheckCase(msgspec.Struct, frozen=True, kw_only=True):
+    """One device or pair in a check. `expected`: a skip that the policy wants, which is no gap.
+
+    `seconds`: how long it took; None where it was not measured by itself.
+    """
+
+    name: str
+    outcome: CheckOutcome
+    why: str
+    expected: bool = False
+    seconds: float | None = None
+    driver: DriverWords | None = None
+
+
+class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
+    """A check. `of_pairs`: it is about devices that use each other's memory.
+
+    `outcome`: the worst of its cases, of which one that was skipped counts less than one that passed.
+    """
+
+    id: str
+    title: str
+    of_pairs: bool
+    outcome: CheckOutcome
+    seconds: float
+    cases: tuple[CheckCase, ...]
+
+    @property
+    def gaps(self) -> tuple[CheckCase, ...]:
+        """What was skipped and should not have been."""
+        return tuple(case for case in self.cases if case.outcome == "skipped" and not case.expected)
+
+
+class CheckReport(Result, frozen=True, kw_only=True):
+    """The checks that were run, in their order. `policy`: the file that says how the machine should be."""
+
+    devices: tuple[Device, ...]
+    policy: str | None
+    skips_allowed: bool
+    checks: tuple[CheckResult, ...]
+
+    @property
+    def problem(self) -> Problem | None:
+        """`check-failed`, else `check-error`, else `inconclusive`: a pair check has a gap, or nothing passed."""
+        for outcome, code in (("failed", "check-failed"), ("error", "check-error")):
+            bad = [check for check in self.checks if check.outcome == outcome]
+            if bad:
+                first = next(case for case in bad[0].cases if case.outcome == outcome)
+                fate = "failed" if outcome == "failed" else "ended in an error"
+                message = f"{len(bad)} of {len(self.checks)} checks {fate}: {bad[0].id}: {first.name}: {first.why}"
+                hint = "`mempool doctor` says why" if bad[0].id == "driver" else None
+                return Problem(code=code, message=message, hint=hint)
+        gaps = [(check, case) for check in self.checks if check.of_pairs for case in check.gaps]
+        if gaps and not self.skips_allowed:
+            check, case = gaps[0]
+            message = f"{len(gaps)} cases of pair checks could not be run: {check.id}: {case.name}: {case.why}"
+            hint = "--allow-skips, or a policy that says what this machine should be (`mempool check --init`)"
+            return Problem(code="inconclusive", message=message, hint=hint)
+        if not any(case.outcome == "passed" for check in self.checks for case in check.cases):
+            return Problem(code="inconclusive", message="nothing was tested")
+        return None
+
+
+class CheckSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of `mempool check --list`."""
+
+    id: str
+    title: str
+    of_pairs: bool
+
+
+class CheckList(Result, frozen=True, kw_only=True):
+    """What `mempool check` can run."""
+
+    checks: tuple[CheckSummary, ...]
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that `mempool doctor` looked at. `evidence`: what was read, and where; `hint`: what to try.
+
+    Of a failure `code` is the error that commands end with, None when they may not, and `driver` the driver's words.
+    """
+
+    topic: str
+    level: Literal["ok", "warn", "fail"]
+    text: str
+    evidence: tuple[str, ...] = ()
+    hint: str | None = None
+    code: str | None = None
+    driver: DriverWords | None = None
+
+
+class Diagnosis(Result, frozen=True, kw_only=True):
+    """Why this machine cannot, or that it can: findings in the order in which they build on each other."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def problem(self) -> Problem | None:
+        """The first failure, by its own code where that means that the machine cannot, else as `machine-unfit`."""
+        first = next((finding for finding in self.findings if finding.level == "fail"), None)
+        if first is None:
+            return None
+        code = first.code if first.code and EXIT_STATUS.get(first.code) == MACHINE else "machine-unfit"
+        return Problem(code=code, message=f"{first.topic}: {first.text}", hint=first.hint, driver=first.driver)
+
+
+class ValueChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A value that differs; None where it was not known, or is not."""
+
+    name: str
+    old: str | None
+    new: str | None
+
+
+ChangeKind = Literal[
+    "cuda",
+    "driver",
+    "machine",
+    "device-removed",
+    "device-added",
+    "device-moved",
+    "device-changed",
+    "capability",
+    "access",
+]
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is other than before. `device` is a UUID, and where there is an `owner` that of the accessor.
+
+    `both_ways`: the same is true with the two devices exchanged.
+    """
+
+    kind: ChangeKind
+    device: str | None = None
+    owner: str | None = None
+    both_ways: bool = False
+    values: tuple[ValueChange, ...] = ()
+
+
+class Difference(Result, frozen=True, kw_only=True):
+    """What changed from one snapshot to another; `old` and `new` name their files, `new` is None for the live machine.
+
+    `devices`: all of both, by their new ordinals where they have one.
+    """
+
+    old: str
+    new: str | None
+    devices: tuple[Device, ...]
+    changes: tuple[Change, ...]
+
+    @property
+    def problem(self) -> Problem | None:
+        """`different` unless nothing changed."""
+        count = len(self.changes)
+        if not count:
+            return None
+        return Problem(code="different", message=f"{count} change{'s' if count > 1 else ''} since {self.old}")
+
+
 AnyResult = (
     DeviceList
     | PoolList
@@ -600,6 +776,10 @@ AnyResult = (
     | ReproReport
     | BugList
     | VerifyReport
+    | CheckReport
+    | CheckList
+    | Diagnosis
+    | Difference
 )
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
+from msgspec import structs
 
 from mempool_cli.child import Announce, run_trial
 from mempool_cli.devices import list_details
@@ -38,9 +41,16 @@ def survey(source: bytes, announce: Announce) -> bytes:
         driver = place.open()
         info = describe(driver, place.sim)
         initialize(driver, simulated=place.sim is not None)
-        found = Survey(driver=info, devices=list_details(driver))
-    except MempoolError as error:
-        found = Survey(driver=info, failure=error.problem)
-    except DriverError as error:
+        found = Survey(driver=info, devices=sendable(list_details(driver)))
+    except (DriverError, MempoolError) as error:
         found = Survey(driver=info, failure=error.problem)
     return msgspec.json.encode(found)
+
+
+def sendable(devices: Iterable[DeviceDetail]) -> tuple[DeviceDetail, ...]:
+    """The same, where bytes of a name that are no UTF-8 have been replaced: a child could not tell them."""
+    return tuple(structs.replace(device, name=_text(device.name)) for device in devices)
+
+
+def _text(name: str) -> str:
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

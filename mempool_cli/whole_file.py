@@ -34,6 +34,6 @@ def write_whole(path: Path, text: str) -> None:
     try:
         new.write_text(text)
         new.replace(path)
-    except OSError:
+    except BaseException:
         new.unlink(missing_ok=True)
         raise

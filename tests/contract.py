@@ -635,8 +635,8 @@ class DriverContract(Contract):
         for each in (pool, host_pool):
             with world.memory_of(each) as pointer:
                 world.launch(kernels.FILL, kernels.fill_parameters(pointer, 1, BASE, 0))
-                world.launch(kernels.ADD, kernels.add_parameters(pointer, 3), 4, 64)
-                assert world.tally(pointer, 1, BASE + 3 * 4 * 64, 0) == longs.Tally()
+                world.launch(kernels.ADD, kernels.add_parameters(pointer, 3, 5), 4, 64)
+                assert world.tally(pointer, 1, BASE + 3 * 5 * 4 * 64, 0) == longs.Tally()
 
     def test_the_processor_shares_pinned_memory(self, world: World, pool: int) -> None:
         driver, data = world.driver, bytes(range(256)) * 16
@@ -835,6 +835,18 @@ class PeerContract(Contract):
             assert driver.memcpy_dtoh(to, 4096) == b"copy" * 1024
             driver.stream_destroy(stream)
         for device in (0, 1, 1):
+            driver.device_primary_ctx_release(device)
+
+    def test_an_event_is_recorded_on_a_stream_of_its_context(self, world: World) -> None:
+        """Published: cuEventRecord."""
+        driver = world.driver
+        first, second = data_path.own_stream(driver, 0), data_path.own_stream(driver, 1)
+        event = driver.event_create(EventFlags.DEFAULT)
+        assert refusal(lambda: driver.event_record(event, first)) == "INVALID_HANDLE"
+        assert refusal(lambda: driver.event_record(event, second)) == "SUCCESS"
+        driver.stream_synchronize(second)
+        for stream, device in ((first, 0), (second, 1)):
+            driver.stream_destroy(stream)
             driver.device_primary_ctx_release(device)
 
     def test_p2p_attributes_answer(self, world: World) -> None:

@@ -24,6 +24,10 @@ _COMMANDS = {
     "exec": "exec_program:exec_program",
     "verify": "verify:verify",
     "repro": "repro:repro",
+    "doctor": "doctor:doctor",
+    "snapshot": "snapshot:snapshot",
+    "diff": "diff:diff",
+    "check": "check:check",
 }
 
 

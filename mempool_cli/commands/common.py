@@ -163,6 +163,25 @@ def finish(
         ctx.exit(status)
 
 
+def kept(answer: Answer, write: Callable[[], None]) -> Answer:
+    """The answer, after something was written beside it: what cannot be written must not cost what was found.
+
+    It becomes the answer's failure, or is told beside the one that it has.
+    """
+    from msgspec import structs
+
+    from mempool_cli.errors import MempoolError
+    from mempool_cli.model import Event
+
+    try:
+        write()
+    except MempoolError as error:
+        if answer.problem is None:
+            return structs.replace(answer, failure=error.problem)
+        print_event(Event("status", error.problem.message))
+    return answer
+
+
 def choose_runner(chosen: Settings, host: Host) -> tuple[Runner, Cleanup]:
     """Who runs the request, and what to call when it is done. MempoolError `no-session` when nobody can."""
     from mempool_cli.driver import driver_source

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from mempool_cli.commands.common import MempoolCommand, examples, finish, print_event
+from mempool_cli.commands.common import MempoolCommand, examples, finish, kept, print_event
 from mempool_cli.commands.settings import settings
 
 
@@ -92,16 +92,17 @@ def repro(
         allow_faults=allow_faults,
     )
     found = reproduce(source, wanted, choices, print_event)
+    answer = found.answer
     if report:
         from mempool_cli.repro.report import write_report
 
-        write_report(report, found, redact=redact)
+        answer = kept(answer, lambda: write_report(report, found, redact=redact))
     if emit_c:
         from mempool_cli.repro import find_bug
         from mempool_cli.repro.report import write_program
 
-        write_program(emit_c, find_bug(wanted[0]), choices, found.answer)
-    finish(ctx, found.answer)
+        answer = kept(answer, lambda: write_program(emit_c, find_bug(wanted[0]), choices, found.answer))
+    finish(ctx, answer)
 
 
 def _wanted(ctx: click.Context, names: tuple[str, ...], *, all_bugs: bool, traps: bool) -> list[str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import click
 
-from mempool_cli.commands.common import MempoolCommand, examples, finish
+from mempool_cli.commands.common import MempoolCommand, examples, finish, kept
 from mempool_cli.commands.settings import settings
 from mempool_cli.commands.sizes import Size
 from mempool_cli.commands.words import DeviceWords
@@ -50,9 +51,11 @@ def _checked(ctx: click.Context, param: click.Parameter, sizes: tuple[int, ...])
     "--repeat", type=click.IntRange(1, 1000), default=2, metavar="N", help="Tries of each path and size (default: 2)"
 )
 @click.option(
-    "--limit", type=click.IntRange(1, 86400), default=30, metavar="SECONDS", help="Time for a path (default: 30)"
+    "--limit", type=click.IntRange(1, 86400), default=30, metavar="SECONDS", help="Time for a try (default: 30)"
 )
-@click.option("--jobs", type=click.IntRange(1, 512), metavar="N", help="Pairs side by side (default: all that can be)")
+@click.option(
+    "--jobs", type=click.IntRange(1, 512), metavar="N", help="Pairs side by side (default: as many as processors)"
+)
 @click.option("--allow-faults", is_flag=True, help="Is access enforced: may a kernel without access fault?")
 @click.option("-v", "--verbose", is_flag=True, help="Show every path")
 @click.option("--report", type=click.Path(path_type=Path), metavar="FILE", help="Write a JSON document, pair by pair")
@@ -80,6 +83,7 @@ def verify(
     Exit status 1: a pair does not work, 6: not known, or nothing was tested.
     """
     from mempool_cli.driver import driver_source
+    from mempool_cli.errors import MempoolError
     from mempool_cli.model import Answer, PairResult
     from mempool_cli.render.progress import Progress
     from mempool_cli.report_file import ReportFile, check_writable
@@ -99,9 +103,11 @@ def verify(
         def on_pair(pair: PairResult, so_far: Answer) -> None:
             progress.done(f"{pair.name}: {pair.verdict}")
             if file:
-                file.write(so_far, planned.machine.devices)
+                with contextlib.suppress(MempoolError):  # the last one tells
+                    file.write(so_far, planned.machine.devices)
 
         answer = run.verify(planned, on_pair)
     if file:
-        file.write(answer, planned.machine.devices)
+        written = file
+        answer = kept(answer, lambda: written.write(answer, planned.machine.devices))
     finish(ctx, answer, verbose=verbose)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from mempool_cli.driver.codes import Code
+from mempool_cli.driver.identity import STUB_HINT
 from mempool_cli.driver.port import Driver
 from mempool_cli.errors import DriverError, DriverWords, MempoolError
 
@@ -17,14 +18,26 @@ if TYPE_CHECKING:
 HARDWARE = "cuda"
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
+_MPS_CODES = range(Code.CUDA_ERROR_MPS_CONNECTION_FAILED, Code.CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED + 1)
+_MPS_HINT = "an MPS server does not take this process: see its log (/var/log/nvidia-mps), or its limit of clients"
 _INIT_HINTS: dict[int, str] = {
-    Code.CUDA_ERROR_STUB_LIBRARY: "the libcuda that was loaded is the toolkit's stub; put the driver's own"
-    " libcuda.so.1 first",
-    Code.CUDA_ERROR_SYSTEM_NOT_READY: "the system is not ready: on NVSwitch machines start nvidia-fabricmanager",
+    Code.CUDA_ERROR_OUT_OF_MEMORY: "the host or a card has no memory left; see nvidia-smi, and the limits of the"
+    " container",
+    Code.CUDA_ERROR_NOT_INITIALIZED: "the process was forked from one that had started CUDA, or is about to end; start"
+    " it anew",
+    Code.CUDA_ERROR_STUB_LIBRARY: STUB_HINT,
+    Code.CUDA_ERROR_DEVICE_UNAVAILABLE: "a card is busy or unusable: another process has it for itself (compute mode"
+    " exclusive), or it needs a reset; see nvidia-smi",
+    Code.CUDA_ERROR_ECC_UNCORRECTABLE: "a card has an uncorrectable memory error; see `nvidia-smi -q -d ECC`, reset it",
+    Code.CUDA_ERROR_OPERATING_SYSTEM: "the driver could not use its device files: check that /dev/nvidia* and"
+    " /dev/nvidia-uvm are there and may be read and written, and the limits of the container",
+    Code.CUDA_ERROR_SYSTEM_NOT_READY: "the system is not ready: on NVSwitch machines start nvidia-fabricmanager; with"
+    " confidential computing set the GPUs ready (`nvidia-smi conf-compute -srs 1`)",
     Code.CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: "libcuda and the kernel module have different versions; reload the module"
     " or reboot after a driver update",
     Code.CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE: "the forward-compatibility libcuda (cuda-compat) does not support"
     " this card; remove it from the library path",
+    **dict.fromkeys(_MPS_CODES, _MPS_HINT),
     Code.CUDA_ERROR_UNKNOWN: "the kernel module may have failed; see dmesg for NVRM lines, and check /dev/nvidia* and"
     " nvidia-uvm",
 }

@@ -1,4 +1,4 @@
-"""The result codes that the simulator uses, by the driver's names."""
+"""The result codes that the simulator uses, or that cuInit can answer, by the driver's names."""
 
 from __future__ import annotations
 
@@ -32,6 +32,11 @@ class Code(IntEnum):
     CUDA_ERROR_SYSTEM_NOT_READY = 802
     CUDA_ERROR_SYSTEM_DRIVER_MISMATCH = 803
     CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE = 804
+    CUDA_ERROR_MPS_CONNECTION_FAILED = 805
+    CUDA_ERROR_MPS_RPC_FAILURE = 806
+    CUDA_ERROR_MPS_SERVER_NOT_READY = 807
+    CUDA_ERROR_MPS_MAX_CLIENTS_REACHED = 808
+    CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED = 809
     CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900
     CUDA_ERROR_STREAM_CAPTURE_INVALIDATED = 901
     CUDA_ERROR_UNKNOWN = 999

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from mempool_cli.driver.identity import loaded_libcuda, too_old
+from mempool_cli.driver.identity import loaded_libcuda, stub, too_old
 from mempool_cli.driver.port import AccessEntry, Dimensions, Location, PoolAttribute, PoolProperties
 from mempool_cli.errors import DriverError, MempoolError
 
@@ -33,6 +33,7 @@ _END, _BUFFER, _BUFFER_SIZE = 0, 1, 2
 
 _NOT_A_MEMBER = re.compile(r"(-?\d+) is not a valid (\w+)")
 _NOT_FOUND = re.compile(r'[Ff]unction "?(cu\w+)"? (?:is )?not found')
+_EVERY_DRIVER = ("cuInit", "cuDriverGetVersion")
 _RAISED = (ValueError, KeyError, TypeError, OverflowError, RuntimeError)
 
 
@@ -298,6 +299,8 @@ def _raise_unusable(error: RuntimeError) -> NoReturn:
     """Tells no library, an old one and a missing function apart: by the words, since the classes are private or new."""
     text = str(error)
     missing = _NOT_FOUND.search(text)
+    if missing and missing[1] in _EVERY_DRIVER and loaded_libcuda() is not None:
+        raise stub() from error
     if missing and loaded_libcuda() is not None:
         raise MempoolError(
             "missing-function",

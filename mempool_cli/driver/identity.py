@@ -12,6 +12,8 @@ from mempool_cli.model import DriverInfo, KernelModule, Libcuda
 if TYPE_CHECKING:
     from mempool_cli.driver.port import Driver
 
+STUB_HINT = "the libcuda that was loaded is the toolkit's stub; put the driver's own libcuda.so.1 first"
+
 _FLOOR = 12000
 _MAPS = Path("/proc/self/maps")
 _MODULE = Path("/proc/driver/nvidia/version")
@@ -51,6 +53,14 @@ def too_old(cuda_version: str | None = None) -> MempoolError:
     )
 
 
+def stub() -> MempoolError:
+    """The failure of a libcuda without the functions that every driver has: the toolkit's, which is there to link with.
+
+    Measured with the stub of CUDA 13.0: it hands out no function at all, so no call gets as far as STUB_LIBRARY (34).
+    """
+    return MempoolError("no-driver", "the libcuda that was loaded has no functions", hint=STUB_HINT)
+
+
 def loaded_libcuda() -> Libcuda | None:
     """The libcuda that this process has loaded, None before its first driver call."""
     try:
@@ -67,9 +77,13 @@ def loaded_libcuda() -> Libcuda | None:
 def kernel_module() -> KernelModule | None:
     """The NVIDIA kernel module that is loaded; None without one, and in WSL, where Windows has the driver."""
     try:
-        text = _MODULE.read_text("utf-8", "replace")
+        return read_module(_MODULE.read_text("utf-8", "replace"))
     except OSError:
         return None
+
+
+def read_module(text: str) -> KernelModule | None:
+    """The kernel module that /proc/driver/nvidia/version tells of."""
     version = _MODULE_VERSION.search(text)
     if version is None:
         return None

@@ -17,7 +17,7 @@ _READ_PARAMETERS = struct.Struct("<QQ")
 _FILL_PARAMETERS = struct.Struct("<QQQQ")
 _COPY_PARAMETERS = struct.Struct("<QQQ")
 _CHECK_PARAMETERS = struct.Struct("<QQQQQQ")
-_ADD_PARAMETERS = struct.Struct("<QQ")
+_ADD_PARAMETERS = struct.Struct("<QQQ")
 
 
 # An old target, which every card from Maxwell on can compile; volatile, so that nothing is cached on the way. The
@@ -174,13 +174,21 @@ ADD_IMAGE = b"""\
 .target sm_60
 .address_size 64
 
-.visible .entry mempool_add(.param .u64 to, .param .u64 value)
+.visible .entry mempool_add(.param .u64 to, .param .u64 value, .param .u64 times)
 {
-    .reg .b64 %address, %long, %old;
+    .reg .b64 %address, %long, %old, %left;
+    .reg .pred %over;
     ld.param.u64 %address, [to];
     ld.param.u64 %long, [value];
+    ld.param.u64 %left, [times];
     cvta.to.global.u64 %address, %address;
+next:
+    setp.eq.u64 %over, %left, 0;
+    @%over bra done;
     atom.global.sys.add.u64 %old, [%address], %long;
+    sub.u64 %left, %left, 1;
+    bra next;
+done:
     membar.sys;
     ret;
 }
@@ -212,6 +220,6 @@ def check_parameters(pointer: int, count: int, base: int, step: int, other: int,
     return _CHECK_PARAMETERS.pack(pointer, count, base, step, other, tally)
 
 
-def add_parameters(pointer: int, value: int) -> bytes:
-    """For ADD: each thread adds `value` to the long at `pointer`, atomically for the whole system."""
-    return _ADD_PARAMETERS.pack(pointer, value)
+def add_parameters(pointer: int, value: int, times: int) -> bytes:
+    """For ADD: each thread adds `value` to the long at `pointer` so many times, atomically for the whole system."""
+    return _ADD_PARAMETERS.pack(pointer, value, times)

@@ -90,6 +90,7 @@ class PoolAttribute(IntEnum):
 class DeviceAttribute(IntEnum):
     """CUdevice_attribute: those that say what a device can do with pools."""
 
+    INTEGRATED = 18
     COMPUTE_MODE = 20
     COMPUTE_CAPABILITY_MAJOR = 75
     COMPUTE_CAPABILITY_MINOR = 76

@@ -51,7 +51,7 @@ _HANDLES = {
 }
 _SPELLED_BYTES = 16
 
-_BY_THE_PROCESSOR = {"load": "the processor reads {:#x}", "store": "the processor writes {:#x}"}
+_BY_THE_PROCESSOR = {"load": "a load of {:#x} by the processor", "store": "a store to {:#x} by the processor"}
 
 
 class TracedDriver:

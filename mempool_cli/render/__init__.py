@@ -65,6 +65,11 @@ def plain_text(answer: Answer, *, matrix: bool = False) -> str:
     return plain(result_lines(answer, as_matrix=matrix, quiet=False, verbose=False, width=None))
 
 
+def print_document(text: str) -> None:
+    """Writes a document that is a result by itself to stdout, flushed. Raises as `emit`."""
+    write_result(sys.stdout, text)
+
+
 def print_problem(problem: Problem, *, color: Color = "auto") -> None:
     """Writes a failure to stderr as text, whatever the format: for one that stdout cannot carry. Never raises."""
     from mempool_cli.render.text import problem_lines

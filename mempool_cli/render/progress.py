@@ -37,9 +37,8 @@ class Progress:
         """One more."""
         self._count += 1
         if self._bar:
-            self._bar.update(
-                self._bar.task_ids[0], completed=self._count, description=event_line(Event("status", text))
-            )
+            description = event_line(Event("status", text))
+            self._bar.update(self._bar.task_ids[0], completed=self._count, description=description, refresh=True)
         else:
             print_event(Event("status", f"{self._count} of {self._total}: {text}"))
 
@@ -56,6 +55,9 @@ def _bar(total: int, *, color: Literal["auto", "always", "never"]) -> Bar:
         TimeElapsedColumn(),
         TextColumn("{task.description}", markup=False),
     )
-    bar = Bar(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
+    # Without its thread: that would take the signals which are blocked here while a child is started.
+    bar = Bar(
+        *columns, console=console, transient=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+    )
     bar.add_task("", total=total)
     return bar

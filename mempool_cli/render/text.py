@@ -11,8 +11,12 @@ from mempool_cli.model import (
     Answer,
     AnyResult,
     BugList,
+    CheckList,
+    CheckReport,
     CurrentPool,
     DeviceList,
+    Diagnosis,
+    Difference,
     PoolCreated,
     PoolDetail,
     PoolList,
@@ -23,7 +27,9 @@ from mempool_cli.model import (
     SessionStopped,
     VerifyReport,
 )
-from mempool_cli.render import changes, reproductions, sessions, tables, verification
+from mempool_cli.render import changes, checks, reproductions, sessions, tables, verification
+from mempool_cli.render.diagnosis import diagnosis
+from mempool_cli.render.difference import difference
 from mempool_cli.render.layout import line
 from mempool_cli.render.matrix import matrix
 from mempool_cli.render.scope import scope, simulated
@@ -100,5 +106,13 @@ def body(  # noqa: C901 - one arm a type
             return reproductions.report(result, width)
         case BugList():
             return reproductions.bugs(result, width)
+        case CheckReport():
+            return checks.report(result, width, verbose=verbose)
+        case CheckList():
+            return checks.catalogue(result, width)
+        case Diagnosis():
+            return diagnosis(result, width, verbose=verbose)
+        case Difference():
+            return difference(result)
         case VerifyReport():
             return verification.report(result, width, verbose=verbose)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rich.text import Text
 
-from mempool_cli.model import NegativeResult, PairResult, PathResult, UngrantedCopy, VerifyReport
+from mempool_cli.model import WORST_FIRST, NegativeResult, PairResult, PathResult, UngrantedCopy, VerifyReport
 from mempool_cli.render.layout import Part, grid, line
 from mempool_cli.render.matrix import device_legend
 from mempool_cli.render.words import size
@@ -43,7 +43,7 @@ _HEAD = ("owner", "accessor", "order", "path", "verdict", "size", "bandwidth", "
 def report(result: VerifyReport, width: int | None, *, verbose: bool) -> list[Text]:
     """The matrix, what of it is bad, what was skipped, and with `verbose` a line a path."""
     lines = _matrix(result, width)
-    for pair in result.pairs:
+    for pair in sorted(result.pairs, key=lambda pair: WORST_FIRST.index(pair.verdict)):
         if pair.verdict not in ("ok", "skipped"):
             lines += [line(), *_finding(pair)]
     skips = _skips(result.pairs)
@@ -101,6 +101,8 @@ def _finding(pair: PairResult) -> list[Text]:
     contradiction = _contradiction(pair)
     lines += [line(f"  {contradiction}:")] if contradiction else []
     lines += [line(f"  {text}") for text in _unlike(pair)]
+    if pair.remains:
+        lines.append(line(f"  process {pair.remains} remains: SIGKILL does not end it, and its devices were left out"))
     if pair.verdict in _LOOK:
         lines.append(line(f"  possible: {_LOOK[pair.verdict]}"))
     return lines
@@ -170,7 +172,7 @@ def _skips(pairs: Iterable[PairResult]) -> list[Text]:
 
 def _enforcement(result: VerifyReport) -> list[Text]:
     tried = [pair for pair in result.pairs if pair.negatives]
-    tight = [pair for pair in tried if all(each.verdict in ("blocked", "dropped") for each in pair.negatives)]
+    tight = [pair for pair in tried if pair.kept_out]
     if tried:
         words = f"kernels without it were kept out on {len(tight)} of {len(tried)} pairs"
     else:

@@ -10,12 +10,12 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from pathlib import Path
 from types import FrameType
 from typing import TextIO
 
 from mempool_cli.driver import DriverSource
 from mempool_cli.errors import MempoolError, Problem
+from mempool_cli.mps import without_mps
 from mempool_cli.operations import LocalRunner
 from mempool_cli.requests import Devices
 from mempool_cli.session import farewell, journal, protocol
@@ -28,8 +28,6 @@ from mempool_cli.session.protocol import HostState, Refused
 from mempool_cli.session.server import Server
 
 FIRST_USE_SECONDS = 5.0
-
-_MPS = "CUDA_MPS_PIPE_DIRECTORY"
 
 
 class _Files:
@@ -123,7 +121,7 @@ def serve(
     runner = LocalRunner(source, lease.where)
     with ExitStack() as stack:
         try:
-            stack.enter_context(_without_mps(place.mps))
+            stack.enter_context(without_mps(place.mps))
             _load(source, runner, provisional=provisional)
             listener = stack.enter_context(_listen(place))
             server = stack.enter_context(
@@ -182,23 +180,6 @@ def _load(source: DriverSource, runner: LocalRunner, *, provisional: bool) -> No
     failure = runner.run(Devices(), lambda event: None).failure
     if failure:
         raise MempoolError(failure.code, failure.message, hint=failure.hint, driver=failure.driver)
-
-
-@contextmanager
-def _without_mps(directory: Path) -> Iterator[None]:
-    """CUDA initialised in here finds no MPS server: as a client of one it would keep that server alive."""
-    directory.mkdir(mode=0o700, exist_ok=True)
-    before = os.environ.get(_MPS)
-    os.environ[_MPS] = str(directory)
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            directory.rmdir()
-        if before is None:
-            del os.environ[_MPS]
-        else:
-            os.environ[_MPS] = before
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from typing import Literal
 
 import msgspec
 
-from mempool_cli.driver.codes import Code
 from mempool_cli.driver.port import (
     AccessEntry,
     AccessFlags,
@@ -21,40 +20,40 @@ from mempool_cli.driver.port import (
 )
 from mempool_cli.errors import DriverError, DriverWords, MempoolError
 from mempool_cli.model import Order
+from mempool_cli.verify.failures import FAULTS, wanting
 from mempool_cli.verify.payload import POISON, Pattern
 from mempool_cli.verify.sides import Device, Owner
 
-_WANTING: dict[int, str] = {
-    Code.CUDA_ERROR_OUT_OF_MEMORY: "out of memory",
-    Code.CUDA_ERROR_DEVICE_UNAVAILABLE: "a device is in exclusive-process mode and taken, or in prohibited mode",
-}
-
 
 class Unready(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Nothing can be tried. `flags`: the access that the driver read, if it was asked."""
+    """Nothing can be tried. `flags`: the access that the driver read, if it was asked; `lost`: nor anything else."""
 
     verdict: Literal["refused", "error", "inconclusive"]
     why: str
     driver: DriverWords | None = None
     flags: int | None = None
+    lost: bool = False
 
 
 @dataclass
 class Bench:
     """`memory` is the owner's, `payload` and `view` are the accessor's; `flags`: the access that the driver reads.
 
-    `timed`: whether the driver's clock tells anything. `undo` gives all of it back.
+    `pinned`: memory of the host, for the control. `timed`: whether the driver's clock tells anything. `alive` says that
+    work goes on. `undo` gives all of it back.
     """
 
     driver: Driver
     owner: Owner
     accessor: Device
     timed: bool
+    alive: Callable[[], None] = lambda: None
     undo: ExitStack = field(default_factory=ExitStack)
     pool: int = 0
     memory: int = 0
     payload: int = 0
     view: int = 0
+    pinned: int = 0
     flags: int | None = None
 
     def allocate(self, size: int, pool: int | None = None) -> int:
@@ -75,6 +74,11 @@ class Bench:
         self.owner.wait()
         self.driver.mem_free_async(pointer, self.owner.stream)
         self.driver.stream_synchronize(self.owner.stream)
+
+    def pin(self, size: int) -> None:
+        """Memory of the host, for every device."""
+        self.pinned = self.driver.mem_host_alloc(size, HostAllocFlags.PORTABLE)
+        self._later(lambda: self.driver.mem_free_host(self.pinned))
 
     def create(self, location: Location) -> None:
         """The pool that is tested."""
@@ -100,24 +104,22 @@ class Bench:
         self.undo.callback(quietly)
 
 
-def lay_out(
-    driver: Driver, owner: Owner, accessor: Device, location: Location, size: int, order: Order, *, timed: bool
-) -> Bench | Unready:
+def lay_out(bench: Bench, location: Location, size: int, order: Order) -> Unready | None:
     """`size` bytes of a new pool, granted before or after they were allocated; or why there is nothing to try."""
-    bench = Bench(driver, owner, accessor, timed)
+    refused: Unready | None = None
     try:
         bench.payload, bench.view = bench.allocate(size), bench.allocate(size)
+        bench.pin(size)
         bench.create(location)
-        refused = _grant(bench, location) if order == "grant-first" else None
+        if order == "grant-first":
+            refused = _grant(bench, location) or _allocate(bench, size)
+        else:
+            refused = _allocate(bench, size) or _grant(bench, location)
         if refused is None:
-            bench.memory = bench.allocate(size, bench.pool)
-            owner.fill(bench.memory, size, POISON)
-            refused = _grant(bench, location) if order == "allocate-first" else None
+            bench.owner.fill(bench.memory, size, POISON)
     except DriverError as error:
         refused = unready(error)
-    if refused:
-        bench.undo.close()
-    return refused or bench
+    return refused
 
 
 def _grant(bench: Bench, location: Location) -> Unready | None:
@@ -126,7 +128,7 @@ def _grant(bench: Bench, location: Location) -> Unready | None:
         if location != device_location(bench.accessor.ordinal):
             bench.set_access(AccessFlags.READWRITE)
     except DriverError as error:
-        return Unready(verdict="refused", why="the grant was refused", driver=error.words)
+        return _refused("the grant was refused", error)
     bench.read_access()
     if bench.flags != AccessFlags.READWRITE:
         why = f"the grant answered SUCCESS, and access reads {bench.flags:#x}"
@@ -134,33 +136,48 @@ def _grant(bench: Bench, location: Location) -> Unready | None:
     return None
 
 
+def _allocate(bench: Bench, size: int) -> Unready | None:
+    """Memory of the pool. A grant that cannot be shows with the next allocation (CUDA Programming Guide)."""
+    try:
+        bench.memory = bench.allocate(size, bench.pool)
+    except DriverError as error:
+        if bench.flags is None:
+            return unready(error)
+        return msgspec.structs.replace(_refused("the allocation after the grant failed", error), flags=bench.flags)
+    return None
+
+
+def _refused(why: str, error: DriverError) -> Unready:
+    want = wanting(error)
+    if want:
+        return Unready(verdict="inconclusive", why=want, driver=error.words)
+    return Unready(verdict="refused", why=why, driver=error.words)
+
+
 def unready(error: DriverError | MempoolError) -> Unready:
     """Why nothing can be tried: for want of memory or of the device it is inconclusive, else an error."""
     if isinstance(error, MempoolError):
         return Unready(verdict="error", why=error.problem.message, driver=error.problem.driver)
-    why = _WANTING.get(error.words.code)
-    if why:
-        return Unready(verdict="inconclusive", why=why, driver=error.words)
-    return Unready(verdict="error", why=f"{error.words.call} failed before anything was tried", driver=error.words)
+    want, lost = wanting(error), error.words.code in FAULTS
+    if want:
+        return Unready(verdict="inconclusive", why=want, driver=error.words)
+    why = f"{error.words.call} failed before anything was tried"
+    return Unready(verdict="error", why=why, driver=error.words, lost=lost)
 
 
 def unfit(bench: Bench, sizes: Sequence[int], payloads: Iterator[Pattern]) -> Unready | None:
     """The control: the same bytes by way of the host have to arrive. None when they do."""
     driver, accessor = bench.driver, bench.accessor
     try:
-        pinned = driver.mem_host_alloc(max(sizes), HostAllocFlags.PORTABLE)
-    except DriverError as error:
-        return unready(error)
-    try:
         for size, payload in zip(sizes, payloads, strict=False):
             bench.owner.fill(bench.memory, size, POISON)
             accessor.fill(bench.payload, size, payload)
-            driver.memcpy_async(pinned, bench.payload, size, accessor.stream)
+            driver.memcpy_async(bench.pinned, bench.payload, size, accessor.stream)
             accessor.wait()
-            bench.owner.take(bench.memory, pinned, size)
+            bench.owner.take(bench.memory, bench.pinned, size)
             if bench.owner.tally(bench.memory, size, payload).wrong:
                 return Unready(verdict="inconclusive", why="the control failed: by way of the host it is wrong too")
-        driver.mem_free_host(pinned)
     except DriverError as error:
-        return Unready(verdict="inconclusive", why="the control, by way of the host, failed", driver=error.words)
+        why, lost = "the control, by way of the host, failed", error.words.code in FAULTS
+        return Unready(verdict="inconclusive", why=why, driver=error.words, lost=lost)
     return None

@@ -6,12 +6,14 @@ Each has a twin that differs only in the grant, without which a fault would prov
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Literal
 
 import msgspec
 
 from mempool_cli.child import Outcome, Reports
 from mempool_cli.driver.codes import Code
+from mempool_cli.driver.longs import LONG_BYTES
 from mempool_cli.driver.port import AccessFlags, DeviceAttribute, Location, LocationType
 from mempool_cli.errors import DriverError, DriverWords, MempoolError
 from mempool_cli.locations import owner_of
@@ -40,14 +42,17 @@ class NegativePlan(msgspec.Struct, frozen=True, kw_only=True):
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """What the kernel came to. `flags`: the access that the driver read just before; `answer`: what failed.
 
-    `effect`: whether the payload was where it should not get, None where nobody could look. `before`: what went
-    wrong before the kernel ran. `pageable`: the device may use any memory of the host.
+    `arrived`: all of the payload was where it should not get; `effect`: any of it was, or memory was changed; both None
+    where nobody could look. `before`: what went wrong before the kernel ran, and `spent` that it says nothing.
+    `pageable`: the device may use any memory of the host.
     """
 
     flags: int | None = None
     answer: DriverWords | None = None
+    arrived: bool | None = None
     effect: bool | None = None
     before: str | None = None
+    spent: bool = False
     pageable: bool = False
 
 
@@ -58,14 +63,16 @@ def kernel(payload: bytes, reports: Reports) -> bytes:
         bench = _lay_out(plan.source, Location(*plan.owner), plan.accessor, reports)
         _set_stage(bench, plan)
     except (DriverError, MempoolError) as error:
-        return msgspec.json.encode(Seen(before=unready(error).why))
+        found = unready(error)
+        spent = found.verdict == "inconclusive"
+        return msgspec.json.encode(Seen(before=found.why, answer=found.driver, spent=spent))
     reports.part(b"ready")
     return msgspec.json.encode(_seen(bench, plan))
 
 
 def _lay_out(source: str, location: Location, accessor: int, reports: Reports) -> Bench:
     driver = open_quietly(source, reports)
-    owner, device = sides(driver, location, accessor)
+    owner, device = sides(driver, location, accessor, lambda: reports.part(b"alive"))
     bench = Bench(driver, owner, device, timed=False)
     bench.payload, bench.view = bench.allocate(_BYTES), bench.allocate(_BYTES)
     bench.create(location)
@@ -94,7 +101,7 @@ def _seen(bench: Bench, plan: NegativePlan) -> Seen:
     accessor.fill(bench.payload, _BYTES, payload)
     accessor.fill(bench.view, _BYTES, POISON)
     answer: DriverWords | None = None
-    effect: bool | None = None
+    arrived = effect = None
     try:
         if writes:
             accessor.carry(bench.memory, bench.payload, _BYTES)
@@ -103,12 +110,14 @@ def _seen(bench: Bench, plan: NegativePlan) -> Seen:
         accessor.wait()
     except DriverError as error:
         answer = error.words
-    try:
-        tally = owner.tally(bench.memory, _BYTES, payload) if writes else accessor.tally(bench.view, _BYTES, payload)
-        effect = tally.wrong == 0
-    except DriverError:
-        effect = None
-    return Seen(flags=bench.flags, answer=answer, effect=effect, pageable=_pageable(bench, plan))
+    with suppress(DriverError):  # of a context that is lost nothing can be seen
+        wrong = (
+            owner.tally(bench.memory, _BYTES, payload) if writes else accessor.tally(bench.view, _BYTES, payload)
+        ).wrong
+        arrived = wrong == 0
+        effect = bool(owner.tally(bench.memory, _BYTES, POISON).wrong) if writes else wrong < _BYTES // LONG_BYTES
+    pageable = _pageable(bench, plan)
+    return Seen(flags=bench.flags, answer=answer, arrived=arrived, effect=effect, pageable=pageable)
 
 
 def _pageable(bench: Bench, plan: NegativePlan) -> bool:
@@ -117,17 +126,20 @@ def _pageable(bench: Bench, plan: NegativePlan) -> bool:
     return bool(bench.driver.device_get_attribute(DeviceAttribute.PAGEABLE_MEMORY_ACCESS, plan.accessor))
 
 
-def judge(outcomes: Sequence[Outcome]) -> tuple[NegativeVerdict, str, Seen | None]:
+_NOTHING: dict[Way, str] = {"write": "changed nothing", "read": "got nothing of the payload"}
+
+
+def judge(way: Way, outcomes: Sequence[Outcome]) -> tuple[NegativeVerdict, str, Seen | None]:
     """What became of the kernel without access, whose twin comes first."""
     twin = _seen_by(outcomes[0])
-    if twin is None or twin.before or twin.answer or not twin.effect:
+    if twin is None or twin.before or twin.answer or not twin.arrived:
         why = "its twin, which differs only in the grant, did not get through"
         return "inconclusive", f"{why}: {_what(outcomes[0], twin)}", None
     seen = _seen_by(outcomes[-1])
     if seen is None:
         return ("hang" if outcomes[-1].ended == "hung" else "error"), outcomes[-1].end, None
     if seen.before:
-        return "error", seen.before, seen
+        return ("inconclusive" if seen.spent else "error"), seen.before, seen
     if seen.effect and seen.pageable:
         return "inconclusive", "it got through, and the device may use any memory of the host", seen
     if seen.effect:
@@ -135,10 +147,10 @@ def judge(outcomes: Sequence[Outcome]) -> tuple[NegativeVerdict, str, Seen | Non
     if seen.flags != AccessFlags.NONE:
         return "inconclusive", f"access reads {seen.flags:#x} where it should be none", seen
     if seen.answer is None:
-        return "dropped", "it did nothing, and the driver said SUCCESS", seen
+        return "dropped", f"it {_NOTHING[way]}, and the driver said SUCCESS", seen
     if seen.answer.code != Code.CUDA_ERROR_ILLEGAL_ADDRESS:
         return "error", f"{seen.answer.call} answered {seen.answer.name}, not an illegal address", seen
-    return "blocked", "it faulted, and did nothing", seen
+    return "blocked", "it faulted" if seen.effect is None else f"it faulted, and {_NOTHING[way]}", seen
 
 
 def _seen_by(outcome: Outcome) -> Seen | None:

@@ -27,9 +27,9 @@ from mempool_cli.model import (
     UngrantedCopy,
 )
 from mempool_cli.verify.bench import Unready
-from mempool_cli.verify.negative import CopiesPlan, NegativePlan, judge
+from mempool_cli.verify.negative import CopiesPlan, NegativePlan, Variant, Way, judge
 from mempool_cli.verify.schedule import Steps, Work
-from mempool_cli.verify.trial import Granted, PairPlan, Part, Ready, Tried
+from mempool_cli.verify.trial import Granted, PairPlan, Part, Ready, Sound, Tried
 
 ORDERS: tuple[Order, ...] = ("grant-first", "allocate-first")
 PATHS: tuple[Path, ...] = (
@@ -41,8 +41,8 @@ PATHS: tuple[Path, ...] = (
     "copy-write",
     "copy-read",
 )
-VARIANTS: tuple[Literal["never-granted", "revoked"], ...] = ("never-granted", "revoked")
-WAYS: tuple[Literal["write", "read"], ...] = ("write", "read")
+VARIANTS: tuple[Variant, ...] = ("never-granted", "revoked")
+WAYS: tuple[Way, ...] = ("write", "read")
 
 _LEAST_FIRST: tuple[tuple[int, Access], ...] = (
     (AccessFlags.NONE, "none"),
@@ -85,14 +85,16 @@ class Choices:
     allow_faults: bool
 
 
-def skipped(pair: Pair, why: str, *, capable: bool | None) -> PairResult:
-    """A pair that is not tried."""
+def untried(
+    pair: Pair, why: str, *, capable: bool | None, verdict: Literal["skipped", "error"] = "skipped"
+) -> PairResult:
+    """A pair that is not tried; an `error` where it cannot be said whether it could be."""
     return PairResult(
         owner=pair.owner,
         accessor=pair.accessor,
         location=spell_location(pair.location),
         capable=capable,
-        verdict="skipped",
+        verdict=verdict,
         why=why,
     )
 
@@ -104,12 +106,14 @@ def steps(pair: Pair, source: DriverSource, choices: Choices) -> Steps[PairResul
     yield from tried.steps()
     negatives: list[NegativeResult] = []
     copies: tuple[UngrantedCopy, ...] = ()
-    if choices.allow_faults and pair.owner != pair.accessor and not any(each.verdict == "hang" for each in tried.paths):
-        copies = yield from _copies(pair, encoded, choices)
+    remains = tried.remains
+    if choices.allow_faults and pair.owner != pair.accessor and not tried.hangs:
+        copies, remains = yield from _copies(pair, encoded, choices)
         for variant, way in product(VARIANTS, WAYS):
-            negatives.append((yield from _negative(pair, encoded, choices, variant, way)))
-            if negatives[-1].remains:
+            if remains:
                 break
+            negatives.append((yield from _negative(pair, encoded, choices, variant, way)))
+            remains = negatives[-1].remains
     verdict, why = _worst(tried.paths, negatives)
     return PairResult(
         owner=pair.owner,
@@ -123,6 +127,7 @@ def steps(pair: Pair, source: DriverSource, choices: Choices) -> Steps[PairResul
         paths=tuple(tried.paths),
         negatives=tuple(negatives),
         ungranted_copies=copies,
+        remains=remains,
     )
 
 
@@ -143,6 +148,17 @@ class _Positive:
         self._flags: list[int] = []
         self.paths: list[PathResult] = []
         self.native_atomics: bool | None = None
+        self._hung = False
+
+    @property
+    def remains(self) -> int | None:
+        """The pid of a process that does not end."""
+        return next((path.remains for path in self.paths if path.remains), None)
+
+    @property
+    def hangs(self) -> bool:
+        """Whether a process had to be killed: what it was in may hang again."""
+        return self._hung
 
     @property
     def access(self) -> Access | None:
@@ -168,22 +184,23 @@ class _Positive:
         self._flags += [part.flags for part in parts if isinstance(part, Granted)]
         self.native_atomics = ready[0].native_atomics if ready else self.native_atomics
         unready = [part for part in parts if isinstance(part, Unready)]
+        sound = {part.order for part in parts if isinstance(part, Sound)}
         if unready:
             self._give_up(unready[0].verdict, unready[0].why, unready[0])
         elif outcome.ended != "returned" or not done:
-            self._end_of_child(outcome, started=bool(ready))
+            self._end_of_child(outcome, started=bool(ready), sound=bool(self._left) and self._left[0][0] in sound)
 
-    def _end_of_child(self, outcome: Outcome, *, started: bool) -> None:
-        """The path during which it ended, and what that means for the others."""
+    def _end_of_child(self, outcome: Outcome, *, started: bool, sound: bool) -> None:
+        """The path during which it ended, and what that means for the others. Only the access itself is a hang."""
         if not self._left:
             return
         order, path = self._left.pop(0)
-        hung = outcome.ended == "hung"
+        hung = self._hung = outcome.ended == "hung"
         self.paths.append(
             PathResult(
                 order=order,
                 path=path,
-                verdict="hang" if hung and started else "error",
+                verdict="hang" if hung and sound else "error",
                 why=outcome.end,
                 remains=outcome.remains,
             )
@@ -203,8 +220,8 @@ def _negative(
     pair: Pair,
     source: str,
     choices: Choices,
-    variant: Literal["never-granted", "revoked"],
-    way: Literal["write", "read"],
+    variant: Variant,
+    way: Way,
 ) -> Steps[NegativeResult]:
     """The twin, whose access is there, and then the kernel that has none."""
     outcomes: list[Outcome] = []
@@ -221,7 +238,7 @@ def _negative(
         outcomes.append(outcome)
         if outcome.remains:
             break
-    verdict, why, seen = judge(outcomes)
+    verdict, why, seen = judge(way, outcomes)
     return NegativeResult(
         variant=variant,
         access=way,
@@ -232,10 +249,12 @@ def _negative(
     )
 
 
-def _copies(pair: Pair, source: str, choices: Choices) -> Steps[tuple[UngrantedCopy, ...]]:
+def _copies(pair: Pair, source: str, choices: Choices) -> Steps[tuple[tuple[UngrantedCopy, ...], int | None]]:
+    """All that came of them, and the pid of a process that does not end."""
     plan = CopiesPlan(source=source, owner=pair.location, accessor=pair.accessor)
     outcome = yield Work("mempool_cli.verify.negative:copies", msgspec.json.encode(plan), choices.limit)
-    return tuple(msgspec.json.decode(part, type=UngrantedCopy) for part in outcome.parts)
+    found = (part for part in outcome.parts if part != b"alive")
+    return tuple(msgspec.json.decode(part, type=UngrantedCopy) for part in found), outcome.remains
 
 
 def _worst(paths: Sequence[PathResult], negatives: Sequence[NegativeResult]) -> tuple[PairVerdict, str]:

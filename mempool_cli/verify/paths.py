@@ -10,28 +10,18 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from typing import NamedTuple
 
-from mempool_cli.driver.codes import Code
 from mempool_cli.driver.port import EventFlags
 from mempool_cli.errors import DriverError
 from mempool_cli.model import Damage, Order, Path, PathResult, PathVerdict
 from mempool_cli.verify.bench import Bench
+from mempool_cli.verify.failures import FAULTS, wanting
 from mempool_cli.verify.payload import POISON, Pattern, damage
 from mempool_cli.verify.sides import Device
 
 _COPIES = 8
-_ADDERS = 4096
+_ADDERS, _TIMES = 4096, 500
 _TIMED_BYTES = 1 << 16
 _LONG = 8
-
-# What a kernel or a copy meets while it runs; the context is lost then.
-FAULTS = frozenset(
-    {
-        Code.CUDA_ERROR_ECC_UNCORRECTABLE,
-        220,  # CUDA_ERROR_NVLINK_UNCORRECTABLE
-        Code.CUDA_ERROR_ILLEGAL_ADDRESS,
-        *range(714, 722),  # CUDA_ERROR_HARDWARE_STACK_ERROR and its kin
-    }
-)
 
 
 class Mover(NamedTuple):
@@ -41,7 +31,7 @@ class Mover(NamedTuple):
     read: Callable[[int, int, int], None]
 
 
-class Tried(NamedTuple):
+class Attempt(NamedTuple):
     """What one attempt came to; `lost` when the process can do no more."""
 
     verdict: PathVerdict
@@ -51,7 +41,7 @@ class Tried(NamedTuple):
     lost: bool = False
 
 
-ARRIVED = Tried("ok", "arrived")
+ARRIVED = Attempt("ok", "arrived")
 
 
 def movers(bench: Bench) -> dict[Path, Mover]:
@@ -83,26 +73,31 @@ def try_path(
     bench: Bench, order: Order, path: Path, sizes: tuple[int, ...], repeat: int, payloads: Iterator[Pattern]
 ) -> tuple[PathResult, bool]:
     """The path, over all sizes and repeats up to the first that is not right; and whether the process is lost."""
-    tried, size, run = ARRIVED, sizes[0], 1
+    attempt, size, run = ARRIVED, sizes[0], 1
+    bandwidth: float | None = None
     for size, run in product((_LONG,) if path == "atomic-add" else sizes, range(1, repeat + 1)):  # noqa: B007
-        tried = _tried(bench, path, size, payloads)
-        if tried.verdict != "ok":
+        bench.alive()
+        attempt = _attempted(bench, path, size, payloads)
+        if attempt.verdict != "ok":
             break
+    if attempt.verdict == "ok" and "copy" in path and bench.timed and size >= _TIMED_BYTES:
+        bench.alive()
+        attempt, bandwidth = _timed(bench, path, size)
     result = PathResult(
         order=order,
         path=path,
-        verdict=tried.verdict,
-        why=tried.why,
+        verdict=attempt.verdict,
+        why=attempt.why,
         size=size,
         repeat=run,
-        damage=tried.damage,
-        driver=tried.error.words if tried.error else None,
-        bandwidth=_bandwidth(bench, path, size) if tried.verdict == "ok" and "copy" in path else None,
+        damage=attempt.damage,
+        driver=attempt.error.words if attempt.error else None,
+        bandwidth=bandwidth,
     )
-    return result, tried.lost
+    return result, attempt.lost
 
 
-def _tried(bench: Bench, path: Path, size: int, payloads: Iterator[Pattern]) -> Tried:
+def _attempted(bench: Bench, path: Path, size: int, payloads: Iterator[Pattern]) -> Attempt:
     """One attempt. What fails besides the access itself is an error, after which the process is not trusted."""
     try:
         if path == "atomic-add":
@@ -111,33 +106,33 @@ def _tried(bench: Bench, path: Path, size: int, payloads: Iterator[Pattern]) -> 
         attempt = _write if path.endswith("write") else _read
         return attempt(bench, mover, size, next(payloads), next(payloads))
     except DriverError as error:
-        return Tried("error", f"{error.words.call} beside the access itself failed", error=error, lost=True)
+        return Attempt("error", f"{error.words.call} beside the access itself failed", error=error, lost=True)
 
 
-def _write(bench: Bench, mover: Mover, size: int, payload: Pattern, mark: Pattern) -> Tried:
+def _write(bench: Bench, mover: Mover, size: int, payload: Pattern, mark: Pattern) -> Attempt:
     """The accessor writes, the owner looks."""
     owner, accessor = bench.owner, bench.accessor
     owner.fill(bench.memory, size, POISON)
     accessor.fill(bench.payload, size, payload)
-    refused = _moved(bench, lambda: mover.write(bench.memory, bench.payload, size))
-    if refused:
-        return refused
+    failed = _moved(bench, lambda: mover.write(bench.memory, bench.payload, size))
+    if failed:
+        return failed
     wrong = damage(owner.tally(bench.memory, size, payload))
     if wrong is None:
         return ARRIVED
     if owner.tally(bench.memory, size, POISON).wrong:
-        return Tried("corrupt", "other bytes arrived, and the driver said SUCCESS", wrong)
-    dropped = Tried("dropped", "nothing arrived, and the driver said SUCCESS", wrong)
+        return Attempt("corrupt", "other bytes arrived, and the driver said SUCCESS", wrong)
+    dropped = Attempt("dropped", "nothing arrived, and the driver said SUCCESS", wrong)
     accessor.fill(bench.view, size, mark)
     unseen = _moved(bench, lambda: mover.read(bench.view, bench.memory, size))
     if unseen:
         return dropped._replace(lost=unseen.lost)
     if accessor.tally(bench.view, size, payload).wrong:
         return dropped
-    return Tried("mirror", "the writer sees its own data, the owner does not", wrong)
+    return Attempt("mirror", "the writer sees its own data, the owner does not", wrong)
 
 
-def _read(bench: Bench, mover: Mover, size: int, payload: Pattern, mark: Pattern) -> Tried:
+def _read(bench: Bench, mover: Mover, size: int, payload: Pattern, mark: Pattern) -> Attempt:
     """The owner writes, the accessor looks; what it wrote there itself before must be gone."""
     owner, accessor = bench.owner, bench.accessor
     owner.fill(bench.memory, size, POISON)
@@ -147,57 +142,69 @@ def _read(bench: Bench, mover: Mover, size: int, payload: Pattern, mark: Pattern
         return unmarked._replace(verdict="inconclusive", why="the write that comes before the read failed")
     owner.fill(bench.memory, size, payload)
     accessor.fill(bench.view, size, POISON)
-    refused = _moved(bench, lambda: mover.read(bench.view, bench.memory, size))
-    if refused:
-        return refused
+    failed = _moved(bench, lambda: mover.read(bench.view, bench.memory, size))
+    if failed:
+        return failed
     wrong = damage(accessor.tally(bench.view, size, payload))
     if wrong is None:
         return ARRIVED
     if accessor.tally(bench.view, size, mark).wrong == 0:
-        return Tried("mirror", "the accessor sees what it wrote itself, not what the owner wrote after it", wrong)
+        return Attempt("mirror", "the accessor sees what it wrote itself, not what the owner wrote after it", wrong)
     if accessor.tally(bench.view, size, POISON).wrong == 0:
-        return Tried("dropped", "nothing was read, and the driver said SUCCESS", wrong)
-    return Tried("corrupt", "other bytes were read, and the driver said SUCCESS", wrong)
+        return Attempt("dropped", "nothing was read, and the driver said SUCCESS", wrong)
+    return Attempt("corrupt", "other bytes were read, and the driver said SUCCESS", wrong)
 
 
-def _add(bench: Bench, start: Pattern) -> Tried:
-    """Both add to one number at once, the processor does not; the owner looks at the sum."""
+def _add(bench: Bench, start: Pattern) -> Attempt:
+    """Both add to one number while the other does, the processor does not; the owner looks at the sum."""
     owner, accessor = bench.owner, bench.accessor
-    both = isinstance(owner, Device)
+    added = _ADDERS * _TIMES
+    for device in (owner, accessor):
+        if isinstance(device, Device):
+            device.load_add()
     owner.fill(bench.memory, _LONG, start)
     if isinstance(owner, Device):
-        owner.add(bench.memory, 1, _ADDERS)
-    refused = _moved(bench, lambda: accessor.add(bench.memory, 1, _ADDERS))
+        owner.add(bench.memory, 1, _TIMES, _ADDERS)
+    failed = _moved(bench, lambda: accessor.add(bench.memory, 1, _TIMES, _ADDERS))
+    if failed and failed.lost:
+        return failed
     owner.wait()
-    if refused:
-        return refused
-    wrong = damage(owner.tally(bench.memory, _LONG, Pattern(start.base + _ADDERS * (1 + both), 0)))
+    if failed:
+        return failed
+    by_owner = added if isinstance(owner, Device) else 0
+    wrong = damage(owner.tally(bench.memory, _LONG, Pattern(start.base + by_owner + added, 0)))
     if wrong is None:
         return ARRIVED
-    if owner.tally(bench.memory, _LONG, Pattern(start.base + _ADDERS * both, 0)).wrong == 0:
-        return Tried("dropped", "what the accessor added is not in the sum", wrong)
-    return Tried("corrupt", "the sum is wrong: additions were lost", wrong)
+    if owner.tally(bench.memory, _LONG, Pattern(start.base + by_owner, 0)).wrong == 0:
+        return Attempt("dropped", "what the accessor added is not in the sum", wrong)
+    return Attempt("corrupt", "the sum is wrong: additions were lost", wrong)
 
 
-def _moved(bench: Bench, move: Callable[[], None]) -> Tried | None:
+def _moved(bench: Bench, move: Callable[[], None]) -> Attempt | None:
     """Does it and waits for it; what it came to when it was refused or faulted, else None."""
     try:
         move()
         bench.accessor.wait()
     except DriverError as error:
-        if error.words.code in FAULTS or error.words.call == "cuStreamSynchronize":
-            return Tried("faulted", "it failed while it ran, although access is granted", error=error, lost=True)
-        return Tried("refused", "it was refused, although access is granted", error=error)
+        return _failed(error)
     return None
 
 
-def _bandwidth(bench: Bench, path: Path, size: int) -> float | None:
-    """Bytes a second of several copies of this size, by the device's own clock; None where that is not to be had."""
-    driver, accessor = bench.driver, bench.accessor
-    if not bench.timed or size < _TIMED_BYTES:
-        return None
-    mover = movers(bench)[path]
+def _failed(error: DriverError) -> Attempt:
+    """What a failure of the access itself is: for want of memory it says nothing about the access."""
+    if error.words.code in FAULTS or error.words.call == "cuStreamSynchronize":
+        return Attempt("faulted", "it failed while it ran, although access is granted", error=error, lost=True)
+    want = wanting(error)
+    if want:
+        return Attempt("inconclusive", want, error=error)
+    return Attempt("refused", "it was refused, although access is granted", error=error)
+
+
+def _timed(bench: Bench, path: Path, size: int) -> tuple[Attempt, float | None]:
+    """Bytes a second of copies one after the other, by the accessor's own clock. They can still fault."""
+    driver, accessor, mover = bench.driver, bench.accessor, movers(bench)[path]
     try:
+        driver.ctx_set_current(accessor.context)
         begin, end = (driver.event_create(EventFlags.DEFAULT) for _ in range(2))
         driver.event_record(begin, accessor.stream)
         for _ in range(_COPIES):
@@ -208,6 +215,8 @@ def _bandwidth(bench: Bench, path: Path, size: int) -> float | None:
         driver.event_record(end, accessor.stream)
         accessor.wait()
         milliseconds = driver.event_elapsed_time(begin, end)
-    except DriverError:
-        return None
-    return _COPIES * size / (milliseconds / 1e3) if milliseconds else None
+        for event in (begin, end):
+            driver.event_destroy(event)
+    except DriverError as error:
+        return (ARRIVED, None) if error.words.call.startswith("cuEvent") else (_failed(error), None)
+    return ARRIVED, _COPIES * size / (milliseconds / 1e3) if milliseconds else None

@@ -14,9 +14,9 @@ from mempool_cli.driver import DriverSource
 from mempool_cli.driver.port import HOST_LOCATION, Location, LocationType, device_location
 from mempool_cli.errors import Problem
 from mempool_cli.exit_status import Terminated
-from mempool_cli.model import Answer, Device, DeviceDetail, DriverInfo, PairResult, VerifyReport, Where
+from mempool_cli.model import Answer, DeviceDetail, DriverInfo, PairResult, VerifyReport, Where
 from mempool_cli.survey import look
-from mempool_cli.verify.pair import Choices, Pair, skipped, steps
+from mempool_cli.verify.pair import Choices, Pair, steps, untried
 from mempool_cli.verify.schedule import Steps, Task, side_by_side
 
 _HOST, _ALL = "host", "all"
@@ -55,7 +55,7 @@ class Plan(NamedTuple):
     def answer(self, found: Mapping[Pair, PairResult], failure: Problem | None = None) -> Answer:
         """What is found so far, in the order of the pairs."""
         report = VerifyReport(
-            devices=tuple(_identity(device) for device in self.machine.devices),
+            devices=tuple(device.identity for device in self.machine.devices),
             sizes=self.choices.sizes,
             repeat=self.choices.repeat,
             faults_allowed=self.choices.allow_faults,
@@ -77,7 +77,7 @@ def plan(source: DriverSource, wanted: Wanted, choices: Choices) -> Plan | Answe
     if choices.allow_faults and source.sim is None:
         used = {ordinal for pair in pairs for ordinal in pair.devices}
         check_alone({device.uuid for device in seen.devices if device.ordinal in used})
-    jobs = wanted.jobs or max(1, min(len(seen.devices) // 2, len(os.sched_getaffinity(0))))
+    jobs = wanted.jobs or len(os.sched_getaffinity(0))
     return Plan(Machine(source, seen.driver, seen.devices), pairs, jobs, choices)
 
 
@@ -102,7 +102,7 @@ def _results(planned: Plan) -> Generator[tuple[Pair, PairResult], None, None]:
     for pair in planned.pairs:
         cannot = _cannot(pair, planned.machine.devices)
         if cannot:
-            yield pair, skipped(pair, cannot[0], capable=cannot[1])
+            yield pair, cannot
         else:
             tasks.append(Task(pair.devices, _steps(pair, planned), _given_up(pair)))
     yield from side_by_side(tasks, planned.jobs)
@@ -115,10 +115,6 @@ def _steps(pair: Pair, planned: Plan) -> Steps[tuple[Pair, PairResult]]:
 
 def _here() -> Where:
     return Where(kind="local", pid=os.getpid())
-
-
-def _identity(device: DeviceDetail) -> Device:
-    return Device(**{name: getattr(device, name) for name in Device.__struct_fields__})
 
 
 def _pairs(wanted: Wanted, devices: Sequence[DeviceDetail]) -> Iterator[Pair]:
@@ -150,25 +146,26 @@ def _host_of(accessor: DeviceDetail) -> Location:
     return Location(LocationType.HOST_NUMA, accessor.host_numa_id) if numa_only else HOST_LOCATION
 
 
-def _cannot(pair: Pair, devices: Sequence[DeviceDetail]) -> tuple[str, bool | None] | None:
-    """Why a pair is not tried, and what of its capability is known; None where it can be."""
+def _cannot(pair: Pair, devices: Sequence[DeviceDetail]) -> PairResult | None:
+    """The result of a pair that is not tried; None where it can be."""
     accessor = devices[pair.accessor]
     for ordinal in sorted(pair.devices):
         if not devices[ordinal].pools_supported:
-            return f"device {ordinal} has no memory pools", None
+            return untried(pair, f"device {ordinal} has no memory pools", capable=None)
     if pair.owner is None:
         able = accessor.host_pools_supported or accessor.host_numa_pools_supported
-        return None if able else ("the accessor cannot use pools in host memory", False)
+        return None if able else untried(pair, "the accessor cannot use pools in host memory", capable=False)
     if pair.owner == pair.accessor or pair.owner in accessor.peers:
         return None
     if pair.owner in accessor.peers_unknown:
-        return "the driver did not say whether the accessor can reach the owner", None
-    return "the accessor cannot reach the owner (cuDeviceCanAccessPeer)", False
+        why = "the driver did not say whether the accessor can reach the owner"
+        return untried(pair, why, capable=None, verdict="error")
+    return untried(pair, "the accessor cannot reach the owner (cuDeviceCanAccessPeer)", capable=False)
 
 
 def _given_up(pair: Pair) -> Callable[[int], tuple[Pair, PairResult]]:
     def left_out(pid: int) -> tuple[Pair, PairResult]:
         why = f"left out: process {pid}, which SIGKILL does not end, holds a device of it"
-        return pair, skipped(pair, why, capable=None)
+        return pair, untried(pair, why, capable=None)
 
     return left_out

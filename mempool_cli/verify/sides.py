@@ -5,7 +5,7 @@ A side touches its memory itself, never through the other: only so does what it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from mempool_cli.driver import kernels
@@ -16,6 +16,7 @@ from mempool_cli.verify.payload import POISON, Pattern
 _THREADS = 256
 _BLOCKS = 256
 _PIECE = 1 << 20
+_ALIVE = 64 << 20
 
 
 class Owner(Protocol):
@@ -39,7 +40,7 @@ class Owner(Protocol):
 class Device:
     """A device: its primary context, one stream, its kernels, and a pool that nobody else has access to.
 
-    Driver calls of the start: 15. Any call raises DriverError.
+    Any call raises DriverError.
     """
 
     def __init__(self, driver: Driver, ordinal: int) -> None:
@@ -81,13 +82,17 @@ class Device:
         """Its kernel reads and writes. Does not wait."""
         self.launch(self._copy, size, kernels.copy_parameters(source, destination, size // LONG_BYTES))
 
-    def add(self, pointer: int, value: int, threads: int) -> None:
-        """So many threads of its kernel add the value, atomically for the system. Does not wait."""
+    def load_add(self) -> None:
+        """Its kernel that adds, which not every card has: before anything is measured by it."""
         if self._add is None:
             self._enter()
             module = self._driver.module_load_data(kernels.ADD_IMAGE)
             self._add = self._driver.module_get_function(module, kernels.ADD)
-        self.launch(self._add, threads * LONG_BYTES, kernels.add_parameters(pointer, value))
+
+    def add(self, pointer: int, value: int, times: int, threads: int) -> None:
+        """So many threads of its kernel add the value so often, atomically for the system. Does not wait."""
+        assert self._add is not None, "load_add comes first"
+        self.launch(self._add, threads * LONG_BYTES, kernels.add_parameters(pointer, value, times))
 
     def tally(self, pointer: int, size: int, pattern: Pattern) -> Tally:
         """Its kernel looks, counts in memory of its own, and writes the counts into pinned memory."""
@@ -129,35 +134,40 @@ class Device:
 
 
 class Processor:
-    """The host, as the owner of a pool; `device` lends the stream on which memory is allocated."""
+    """The host, as the owner of a pool; `device` lends the stream on which memory is allocated.
 
-    def __init__(self, driver: Driver, device: Device) -> None:
+    `alive` says that work goes on, of which a processor has more than a device.
+    """
+
+    def __init__(self, driver: Driver, device: Device, alive: Callable[[], None]) -> None:
         self._driver = driver
         self.stream = device.stream
+        self._alive = alive
+
+    def _pieces(self, size: int) -> Iterator[tuple[int, int]]:
+        """Offset and length of pieces of which the processor can hold a few."""
+        for at in range(0, size, _PIECE):
+            if at % _ALIVE == 0:
+                self._alive()
+            yield at, min(_PIECE, size - at)
 
     def fill(self, pointer: int, size: int, pattern: Pattern) -> None:
         """The processor writes."""
-        for at, length in _pieces(size):
+        for at, length in self._pieces(size):
             self._driver.store(pointer + at, pattern.after(at).bytes(length))
 
     def tally(self, pointer: int, size: int, pattern: Pattern) -> Tally:
         """The processor reads."""
         found = Tally()
-        for at, length in _pieces(size):
+        for at, length in self._pieces(size):
             piece = compare(self._driver.load(pointer + at, length), pattern.after(at).bytes(length), POISON.base)
             found = found.and_after(at // LONG_BYTES, piece)
         return found
 
     def take(self, pointer: int, pinned: int, size: int) -> None:
         """From one memory of the host to another."""
-        for at, length in _pieces(size):
+        for at, length in self._pieces(size):
             self._driver.store(pointer + at, self._driver.load(pinned + at, length))
 
     def wait(self) -> None:
         """It does one thing after the other."""
-
-
-def _pieces(size: int) -> Iterator[tuple[int, int]]:
-    """Offset and length of pieces of which the processor can hold a few."""
-    for at in range(0, size, _PIECE):
-        yield at, min(_PIECE, size - at)

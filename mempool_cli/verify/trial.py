@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path as File
 from typing import cast
 
 import msgspec
@@ -14,6 +17,7 @@ from mempool_cli.driver.trace import TracedDriver
 from mempool_cli.errors import DriverError, MempoolError
 from mempool_cli.locations import owner_of
 from mempool_cli.model import Order, Path, PathResult
+from mempool_cli.mps import without_mps
 from mempool_cli.verify.bench import Bench, Unready, lay_out, unfit, unready
 from mempool_cli.verify.paths import try_path
 from mempool_cli.verify.payload import payloads
@@ -45,17 +49,27 @@ class Granted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     flags: int
 
 
+class Sound(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The memory of this order is there, and the control arrived: what hangs from here on is the access."""
+
+    order: Order
+
+
+class Alive(msgspec.Struct, frozen=True, tag=True):
+    """Work goes on, and has its time anew."""
+
+
 class Tried(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """What came of a path."""
 
     result: PathResult
 
 
-Part = Ready | Unready | Granted | Tried
+Part = Ready | Unready | Granted | Sound | Alive | Tried
 
 
 def pair(payload: bytes, reports: Reports) -> bytes:
-    """PairPlan -> parts: Ready or Unready, then a Tried a path. Returns when a fault has cost it its context."""
+    """PairPlan -> parts, a Tried for each path among them. Returns early when a fault has cost it its context."""
     plan = msgspec.json.decode(payload, type=PairPlan)
     place = Location(*plan.owner)
 
@@ -64,7 +78,7 @@ def pair(payload: bytes, reports: Reports) -> bytes:
 
     try:
         driver = open_quietly(plan.source, reports)
-        owner, accessor = sides(driver, place, plan.accessor)
+        owner, accessor = sides(driver, place, plan.accessor, lambda: tell(Alive()))
         ready = Ready(native_atomics=_native_atomics(driver, place, plan.accessor))
         wrong = _canaries(owner, accessor)
     except (DriverError, MempoolError) as error:
@@ -96,31 +110,31 @@ class _Trials:
         """Tells of each path, up to a fault."""
         for order in dict.fromkeys(order for order, _ in self._plan.trials):
             paths = [path for each, path in self._plan.trials if each == order]
-            size = max(self._plan.sizes)
-            bench = lay_out(self._driver, self._owner, self._accessor, self._place, size, order, timed=self._timed)
-            if bench.flags is not None:
-                self._tell(Granted(flags=bench.flags))
-            if isinstance(bench, Unready):
-                self._spoil(order, paths, bench)
-            elif self._try(bench, order, paths):
-                return
+            bench = Bench(self._driver, self._owner, self._accessor, self._timed, lambda: self._tell(Alive()))
+            with bench.undo:
+                if self._try(bench, order, paths):
+                    bench.undo.pop_all()  # a context that is lost gives nothing back, and may not even answer
+                    return
 
     def _try(self, bench: Bench, order: Order, paths: Sequence[Path]) -> bool:
         """Whether the process is lost."""
-        with bench.undo:
-            spoiled = unfit(bench, self._plan.sizes, self._payloads)
-            if spoiled:
-                self._spoil(order, paths, spoiled)
-                return False
-            for path in paths:
-                why = self._inapplicable(path)
-                if why:
-                    self._tell(Tried(result=PathResult(order=order, path=path, verdict="skipped", why=why)))
-                    continue
-                result, lost = try_path(bench, order, path, self._plan.sizes, self._plan.repeat, self._payloads)
-                self._tell(Tried(result=result))
-                if lost:
-                    return True
+        spoiled = lay_out(bench, self._place, max(self._plan.sizes), order)
+        if bench.flags is not None:
+            self._tell(Granted(flags=bench.flags))
+        spoiled = spoiled or unfit(bench, self._plan.sizes, self._payloads)
+        if spoiled:
+            self._spoil(order, paths, spoiled)
+            return spoiled.lost
+        self._tell(Sound(order=order))
+        for path in paths:
+            why = self._inapplicable(path)
+            if why:
+                self._tell(Tried(result=PathResult(order=order, path=path, verdict="skipped", why=why)))
+                continue
+            result, lost = try_path(bench, order, path, self._plan.sizes, self._plan.repeat, self._payloads)
+            self._tell(Tried(result=result))
+            if lost:
+                return True
         return False
 
     def _spoil(self, order: Order, paths: Sequence[Path], why: Unready) -> None:
@@ -140,15 +154,17 @@ def open_quietly(source: str, reports: Reports) -> Driver:
     """The driver, after cuInit, that announces each call: what it was in is known when it never returns."""
     place = DriverSource.decode(source.encode())
     driver = cast(Driver, TracedDriver(place.open_unguarded(), lambda answer: None, reports.at))
-    initialize(driver, simulated=place.sim is not None)
+    # A fault, and the kill of what hangs, would harm the other clients of an MPS server.
+    with without_mps(File(tempfile.gettempdir(), f"mempool-no-mps-{os.getpid()}")):
+        initialize(driver, simulated=place.sim is not None)
     return driver
 
 
-def sides(driver: Driver, owner: Location, accessor: int) -> tuple[Owner, Device]:
+def sides(driver: Driver, owner: Location, accessor: int, alive: Callable[[], None]) -> tuple[Owner, Device]:
     """Who owns the memory, and who accesses it: one and the same for a device with itself."""
     device = Device(driver, accessor)
     if owner.type != LocationType.DEVICE:
-        return Processor(driver, device), device
+        return Processor(driver, device, alive), device
     return (device if owner.id == accessor else Device(driver, owner.id)), device
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
+from contextlib import ExitStack
 
 import pytest
+from cli.processes import with_mark
 
-from mempool_cli.child import run_trial
+from mempool_cli.child import Child, run_trial, wait
 
 TRIALS = f"{__package__}.trials"
 
@@ -47,6 +51,45 @@ def test_an_exit_and_a_fault_of_ours() -> None:
     assert (done.ended, done.status, done.result) == ("exit", 3, None)
     done = run_trial(f"{TRIALS}:fail", b"", limit=20)
     assert (done.ended, done.status, done.words.splitlines()[-1]) == ("exit", 1, "RuntimeError: out of order")
+
+
+def test_what_has_arrived_counts_however_late_it_is_looked_at() -> None:
+    with ExitStack() as stack:
+        child = Child(stack, f"{TRIALS}:echo", b"late", limit=0.5)
+        time.sleep(1.0)
+        while not child.over:
+            wait([child])
+        assert (child.end().ended, child.deadline < time.monotonic()) == ("returned", True)
+
+
+def test_who_has_returned_may_take_its_time_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mempool_cli.child._GONE_SECONDS", 0.3)
+    done = run_trial(f"{TRIALS}:lingers", b"it", limit=20)
+    assert (done.ended, done.result, done.remains) == ("returned", b"it", None)
+
+
+def test_its_own_alarm_is_a_hang() -> None:
+    assert run_trial(f"{TRIALS}:crash", b"SIGALRM", limit=20).ended == "hung"
+
+
+def test_the_end_of_its_parent_is_its_own() -> None:
+    mark = os.urandom(8).hex()
+    program = f"from mempool_cli.child import run_trial\nrun_trial('{TRIALS}:hang', b'', limit=60)\n"
+    path = os.pathsep.join(sys.path)
+    environment = {**os.environ, "MEMPOOL_TEST_MARK": mark, "PYTHONPATH": path}
+    with subprocess.Popen([sys.executable, "-c", program], env=environment) as parent:
+        while len(with_mark(mark)) < 2:
+            time.sleep(0.01)
+        parent.kill()
+    deadline = time.monotonic() + 5
+    while with_mark(mark) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert with_mark(mark) == []
+
+
+def test_no_gpu_core_is_dumped_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_ENABLE_COREDUMP_ON_EXCEPTION", "1")
+    assert run_trial(f"{TRIALS}:variable", b"CUDA_ENABLE_COREDUMP_ON_EXCEPTION", limit=20).result == b""
 
 
 def test_no_core_is_dumped() -> None:

@@ -674,3 +674,14 @@ def test_a_c_file(mempool: Mempool, tmp_path: Path, bug: str | None) -> None:
     assert text.startswith(f"/*\n * {bug or 'recycled-handle'}: ")
     assert " * Seen on   simulated machine 1, " in text
     assert [path.name for path in tmp_path.iterdir()] == ["bug.c"]
+
+
+@pytest.mark.usefixtures("here")
+def test_what_cannot_be_written_costs_no_verdict(mempool: Mempool) -> None:
+    done = mempool("--sim", "4", "repro", *QUICK, "--report", "/dev/full")
+    assert done.status == 74
+    assert ": not-affected: " in done.out
+    assert done.err.endswith("error: /dev/full cannot be written: No space left on device [output]\n")
+    affected = mempool("--sim", AFFECTED, "repro", *QUICK, "--report", "/dev/full")
+    assert affected.status == 1
+    assert "/dev/full cannot be written: No space left on device\n" in affected.err

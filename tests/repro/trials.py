@@ -47,3 +47,16 @@ def core(payload: bytes, announce: Announce) -> bytes:
     import resource
 
     return str(resource.getrlimit(resource.RLIMIT_CORE)[0]).encode()
+
+
+def lingers(payload: bytes, announce: Announce) -> bytes:
+    """Returns, and then takes its time to go."""
+    import atexit
+
+    atexit.register(time.sleep, 600)
+    return payload
+
+
+def variable(payload: bytes, announce: Announce) -> bytes:
+    """What a variable of the environment is, empty without it."""
+    return os.environ.get(payload.decode(), "").encode()

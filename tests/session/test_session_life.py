@@ -145,8 +145,8 @@ def test_mps_is_looked_for_in_an_empty_directory(runtime: Path) -> None:
     pid = start()
     mps = runtime / "sim-default.mps"
     assert list(mps.iterdir()) == []
-    script = "import os; from mempool_cli.session.host import _without_mps; from pathlib import Path\n"
-    script += f"with _without_mps(Path({str(mps)!r})): print(os.environ['CUDA_MPS_PIPE_DIRECTORY'])"
+    script = "import os; from mempool_cli.mps import without_mps; from pathlib import Path\n"
+    script += f"with without_mps(Path({str(mps)!r})): print(os.environ['CUDA_MPS_PIPE_DIRECTORY'])"
     assert python(script).stdout == f"{mps}\n"
     kill(pid, signal.SIGTERM)
     assert not mps.exists()

@@ -16,7 +16,7 @@ from mempool_cli.verify.bench import Unready
 from mempool_cli.verify.negative import NegativePlan, Seen
 from mempool_cli.verify.pair import ORDERS, PATHS, Choices, Pair, steps
 from mempool_cli.verify.schedule import Work
-from mempool_cli.verify.trial import Granted, PairPlan, Part, Ready, Tried
+from mempool_cli.verify.trial import Granted, PairPlan, Part, Ready, Sound, Tried
 
 ALL = len(ORDERS) * len(PATHS)
 PAIR = Pair(device_location(0), 1)
@@ -36,7 +36,8 @@ def run(answers: Iterator[Outcome], *, pair: Pair = PAIR, allow_faults: bool = F
 
 def told(*parts: Part, **fields: Any) -> Outcome:
     """A child that said this, and then returned unless told otherwise."""
-    said = tuple(msgspec.json.encode(part) for part in (Ready(native_atomics=True), Granted(flags=3), *parts))
+    sound = [Sound(order=order) for order in ORDERS]
+    said = tuple(msgspec.json.encode(part) for part in (Ready(native_atomics=True), Granted(flags=3), *sound, *parts))
     return Outcome(**{"ended": "returned", "result": b"", "parts": said, **fields})
 
 
@@ -70,6 +71,23 @@ def test_a_hang_ends_the_pair() -> None:
     assert result.paths[3].why == "the process did not end in time and was killed in cuStreamSynchronize(0x61)"
     assert result.paths[4].why == "an earlier path did not end"
     assert len(works) == 1, "no negative after a hang"
+
+
+def test_a_hang_before_the_access_is_an_error_of_ours() -> None:
+    """Neither the memory nor the control: only what hangs after them is the access."""
+    parts = (msgspec.json.encode(Ready(native_atomics=True)),)
+    result, works = run(iter([Outcome(ended="hung", parts=parts)]), allow_faults=True)
+    assert verdicts(result) == ["error"] + ["skipped"] * (ALL - 1)
+    assert len(works) == 1
+
+
+def test_a_process_that_remains_ends_the_pair() -> None:
+    answers = [told(*ok(ALL)), Outcome(ended="hung", remains=4242)]
+    result, works = run(iter(answers), allow_faults=True)
+    assert (result.remains, result.negatives, len(works)) == (4242, (), 2)
+    answers = [told(*ok(ALL)), Outcome(ended="returned", result=b""), seen(True), Outcome(ended="hung", remains=4243)]
+    result, works = run(iter(answers), allow_faults=True)
+    assert (result.remains, [each.verdict for each in result.negatives], len(works)) == (4243, ["hang"], 4)
 
 
 def test_a_process_that_remains_is_named() -> None:
@@ -136,7 +154,7 @@ def test_the_least_access_counts(flags: tuple[int, ...], access: str) -> None:
 
 def seen(work_or_granted: bool) -> Outcome:
     words = {"call": "cuStreamSynchronize", "code": 700, "name": "CUDA_ERROR_ILLEGAL_ADDRESS"}
-    through = {"flags": 3, "effect": True}
+    through = {"flags": 3, "arrived": True, "effect": True}
     found = through if work_or_granted else {"flags": 0, "answer": words}
     return Outcome(ended="returned", result=msgspec.json.encode(msgspec.convert(found, Seen)))
 

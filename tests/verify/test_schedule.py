@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from cli.processes import with_mark
 
 from mempool_cli.child import Outcome
 from mempool_cli.verify import schedule
@@ -81,8 +81,10 @@ def test_there_can_be_no_new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     assert results(task("a", {0}, "echo", "echo")) == ["a: exit exit"]
 
 
-def test_who_stops_looking_leaves_nothing_behind() -> None:
-    begun = time.monotonic()
+def test_who_stops_looking_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    mark = os.urandom(8).hex()
+    monkeypatch.setenv("MEMPOOL_TEST_MARK", mark)
     with closing(side_by_side([task("a", {0}, "echo"), task("b", {1}, "hang")], 2)) as found:
         assert next(found) == "a: returned"
-    assert time.monotonic() - begun < 10
+        assert len(with_mark(mark)) == 1
+    assert with_mark(mark) == []

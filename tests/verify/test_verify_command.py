@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
+import termios
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cli.conftest import Done, Mempool
 from cli.machines import failure, label, machine
-from cli.processes import on_terminal
+from cli.processes import COMMAND, read_terminal
 
 HEAD = "memory of a pool on the owner (row), used by the accessor (column): 8 B, 1 MiB, 16 MiB, 2 times each\n"
 CARDS = """\
@@ -168,8 +172,7 @@ def test_not_known(mempool: Mempool, tmp_path: Path) -> None:
     cards = '[[device]]\n[[device]]\ncompute_mode = "prohibited"\n[p2p]\nall = true\n'
     done = mempool("--sim", machine(tmp_path, cards), "verify")
     assert done.status == 6
-    words = "all 7 paths: inconclusive: a device is in exclusive-process mode and taken, or in prohibited mode"
-    assert words.removeprefix("all 7 paths: ") in done.out
+    assert "inconclusive: a device is in exclusive-process mode and taken, or in prohibited mode" in done.out
     assert done.err.endswith(
         "error: 2 of 2 pairs could not be judged: device 1 with memory of device 0: inconclusive [inconclusive]\n"
     )
@@ -261,20 +264,46 @@ def test_a_leak(mempool: Mempool) -> None:
         (("--accessor", "host"), "unknown-device", "'host' names no device"),
         (("--size", "12"), "usage", "12 bytes: a size is a multiple of 8"),
         (("--size", "0"), "usage", "0 bytes: a size is a multiple of 8"),
-        (("--report", "/no/such/directory/r.json"), "output", "/no/such/directory/r.json cannot be written"),
     ],
 )
 def test_wrong_words(mempool: Mempool, arguments: tuple[str, ...], code: str, words: str) -> None:
     done = mempool("--sim", "2", "--format", "json", "verify", *arguments)
-    found = json.loads(done.out or "{}") or {"error": {"code": "output", "message": done.err}}
+    found = json.loads(done.out)
     assert found["error"]["code"] == code
     assert words in found["error"]["message"]
 
 
+def test_a_report_that_cannot_be_put_there(mempool: Mempool) -> None:
+    done = mempool("--sim", "2", "verify", "--report", "/no/such/directory/r.json")
+    assert (done.status, done.out) == (74, "")
+    assert done.err.startswith("error: /no/such/directory/r.json cannot be written: there is no directory")
+
+
+def test_a_report_that_cannot_be_written_to_its_end(mempool: Mempool) -> None:
+    """What was found is shown all the same."""
+    done = mempool("--sim", "2", "verify", "--size", "8", "--report", "/dev/full")
+    assert done.status == 74
+    assert "\n0      self  ok\n" in done.out
+    assert done.err.endswith("error: /dev/full cannot be written: No space left on device [output]\n")
+
+
 def test_a_bar_on_a_terminal(runtime: Path) -> None:
-    done = on_terminal(60, "--sim", "2", "verify", "--size", "8", "--repeat", "1")
-    assert done.status == 0
-    assert max(len(line) for line in done.out.splitlines()[:4]) > 60, "a sentence is the terminal's to wrap"
+    """It counts, and goes; the result is not on that stream."""
+    ours, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (24, 100))
+    command = [*COMMAND, "--sim", "2", "verify", "--size", "8", "--repeat", "1"]
+    with subprocess.Popen(
+        command, env={**os.environ, "TERM": "xterm"}, stdout=subprocess.PIPE, stderr=terminal, text=True
+    ) as process:
+        os.close(terminal)
+        shown = read_terminal(ours)
+        out, _ = process.communicate(timeout=20)
+    os.close(ours)
+    assert process.returncode == 0
+    assert "2/2" in shown
+    assert "device 1 with memory of device 0: ok" in shown
+    assert shown.endswith("\x1b[2K"), "the bar is gone"
+    assert out.endswith(UNTESTED)
 
 
 def test_a_report_grows_pair_by_pair(mempool: Mempool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,14 @@ def test_all_is_well(standin: StandIn, runtime: Path) -> None:
     assert all(path["bandwidth"] for path in pairs["1", 0]["paths"] if "copy" in path["path"])
 
 
+def test_a_card_whose_name_is_no_text(standin: StandIn, runtime: Path) -> None:
+    command = [sys.executable, "-P", "-m", "mempool_cli", "--format", "json", "verify", "--owner", "0", "--size", "8"]
+    with standin.machine("2", answers={"cuDeviceGetName": [0, "f8ff41"]}) as socket:
+        done = standin.run(command, socket, MEMPOOL_RUNTIME_DIR=str(runtime))
+    names = {device["name"] for device in json.loads(done.stdout)["data"]["devices"]}
+    assert (done.returncode, names) == (0, {"\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}A"})
+
+
 @pytest.mark.parametrize(("fault", "verdict"), [("mirror", "mirror"), ("corrupt", "corrupt"), ("refuse", "refused")])
 def test_a_fault(standin: StandIn, runtime: Path, fault: str, verdict: str) -> None:
     arguments = ("--owner", "1", "--accessor", "0", "--size", "64KiB", "--repeat", "1")

@@ -29,6 +29,7 @@ class Contexts(Pools):
         self._stream_handles = itertools.count(0x6100_0000_0000, 0x100)
         self._graphs = itertools.count(0x6200_0000_0000, 0x100)
         self._events: dict[int, float | None] = {}
+        self._event_devices: dict[int, int] = {}
         self._event_handles = itertools.count(0x6400_0000_0000, 0x100)
 
     @property
@@ -107,9 +108,9 @@ class Contexts(Pools):
     # --- events; they come to pass when they are recorded, since the work before them is done by then ---
 
     def event_create(self, flags: int) -> int:
-        self._enter_context_call("event_create")
+        device = self._enter_context_call("event_create")
         event = next(self._event_handles)
-        self._events[event] = None
+        self._events[event], self._event_devices[event] = None, device
         return event
 
     def event_destroy(self, event: int) -> None:
@@ -117,8 +118,10 @@ class Contexts(Pools):
         del self._events[event]
 
     def event_record(self, event: int, stream: int) -> None:
-        self._enter_stream_call("event_record", stream)
+        device = self._enter_stream_call("event_record", stream)
         self._known_event("event_record", event)
+        if self._event_devices[event] != device:
+            self._fail("event_record", Code.CUDA_ERROR_INVALID_HANDLE)
         self._events[event] = time.perf_counter()
 
     def event_elapsed_time(self, start: int, end: int) -> float:

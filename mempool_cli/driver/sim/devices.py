@@ -64,6 +64,7 @@ class Devices(Calls):
     def device_get_attribute(self, attribute: int, device: int) -> int:
         card = self._device("device_get_attribute", device)
         values = {
+            DeviceAttribute.INTEGRATED: 0,
             DeviceAttribute.COMPUTE_MODE: card.compute_mode,
             DeviceAttribute.COMPUTE_CAPABILITY_MAJOR: card.compute_capability[0],
             DeviceAttribute.COMPUTE_CAPABILITY_MINOR: card.compute_capability[1],

@@ -162,9 +162,9 @@ def _check(launch: Launch, parameters: bytes) -> None:
 
 
 def _add(launch: Launch, parameters: bytes) -> None:
-    pointer, value = struct.unpack("<QQ", parameters)
+    pointer, value, times = struct.unpack("<QQQ", parameters)
     _, seen = launch.reads(pointer, LONG_BYTES)
-    total = int.from_bytes(seen.read(pointer, LONG_BYTES), "little") + value * launch.threads
+    total = int.from_bytes(seen.read(pointer, LONG_BYTES), "little") + value * times * launch.threads
     data = (total % 2**64).to_bytes(LONG_BYTES, "little")
     launch.writes(pointer, LONG_BYTES, lambda memory: memory.write(pointer, data))
 

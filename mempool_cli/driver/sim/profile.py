@@ -6,7 +6,6 @@ import hashlib
 import re
 import uuid
 from importlib import resources
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -14,6 +13,8 @@ import msgspec
 from mempool_cli.driver.codes import Code
 from mempool_cli.driver.port import NO_CALLS, ComputeMode, Driver, driver_call
 from mempool_cli.errors import MempoolError
+from mempool_cli.p2p import P2PTable, Pair, ordered_pairs
+from mempool_cli.toml_file import convert, keys, parse, read_text
 
 GIB = 1 << 30
 H200_BYTES = 150_109_880_320
@@ -43,7 +44,6 @@ _UUIDS = uuid.UUID("8fc8b5a0-0000-4000-8000-000000000000")
 _CALLS = {driver_call(method) for method in vars(Driver) if not method.startswith("_") and method not in NO_CALLS}
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_DEVICES)]
-Pair = tuple[int, int]
 
 
 class SimDevice(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class SimDevice(msgspec.Struct, frozen=True, kw_only=True):
     uuid: str
     pci_bus_id: str
     memory: int
-    compute_capability: Pair
+    compute_capability: tuple[int, int]
     pools: bool
     host_pools: bool
     host_numa_pools: bool
@@ -97,7 +97,7 @@ class _DeviceTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     name: str = "NVIDIA H200"
     count: Annotated[int, msgspec.Meta(ge=1, le=MAX_DEVICES)] = 1
     memory: Annotated[int, msgspec.Meta(gt=0)] = H200_BYTES
-    compute_capability: Pair = (9, 0)
+    compute_capability: tuple[int, int] = (9, 0)
     pools: bool = True
     host_pools: bool | None = None
     host_numa_pools: bool | None = None
@@ -108,14 +108,6 @@ class _DeviceTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     pci_bus_id: str | None = None
 
 
-class _P2PTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[p2p]`: `all`, or `groups` within which every card reaches every other, and single ordered `pairs`."""
-
-    all: bool = False
-    groups: tuple[tuple[int, ...], ...] = ()
-    pairs: tuple[Pair, ...] = ()
-
-
 class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A profile file."""
 
@@ -123,7 +115,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     description: str = ""
     driver_version: Annotated[int, msgspec.Meta(ge=12000, lt=100000)] = 13000
     numa_nodes: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
-    p2p: _P2PTable = _P2PTable()
+    p2p: P2PTable = P2PTable()
     failure: tuple[Failure, ...] = ()
 
 
@@ -176,18 +168,13 @@ def _uniform(count: int, spec: str) -> Profile:
     if count > MAX_DEVICES:
         raise MempoolError("usage", f"--sim {spec}: a simulated machine has at most {MAX_DEVICES} devices")
     table = _DeviceTable(count=max(count, 1))
-    file = _File(device=(table,) if count else (), p2p=_P2PTable(all=True))
+    file = _File(device=(table,) if count else (), p2p=P2PTable(all=True))
     return _expand(file, f"--sim {spec}")
 
 
 def _read(base: str, spec: str) -> Profile:
     if "/" in base or base.endswith(".toml"):
-        try:
-            text = Path(base).read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
-            raise MempoolError("input-file", f"cannot read {base}: {reason}", hint=_hint()) from error
-        return _parse(text, base)
+        return _parse(read_text(base, hint=_hint()), base)
     if base not in profile_names():
         raise MempoolError("usage", f"--sim {spec}: there is no profile {base!r}", hint=_hint())
     text = resources.files("mempool_cli.driver.sim").joinpath("profiles", f"{base}.toml").read_text("utf-8")
@@ -195,28 +182,12 @@ def _read(base: str, spec: str) -> Profile:
 
 
 def _parse(text: str, file: str) -> Profile:
-    import tomllib
-
-    try:
-        table = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise MempoolError("input-file", f"{file}: not TOML: {error}") from error
+    table = parse(text, file)
     for entry in _tables(table.get("failure")):
         if "code" in entry:
             entry["code"] = _code(entry["code"], file)
-    try:
-        parsed = msgspec.convert(table, _File)
-    except msgspec.ValidationError as error:
-        raise MempoolError("input-file", f"{file}: {_dotted(str(error))}", hint=_keys()) from error
-    return _expand(parsed, file)
-
-
-def _keys() -> str:
-    """What may stand in a profile file."""
-    tables = {"device": _DeviceTable, "p2p": _P2PTable, "failure": Failure}
-    plain = [key for key in _File.__struct_fields__ if key not in tables]
-    spelled = [f"{name} ({', '.join(table.__struct_fields__)})" for name, table in tables.items()]
-    return f"the keys are {', '.join((*plain, *spelled))}"
+    tables: dict[str, type[msgspec.Struct]] = {"device": _DeviceTable, "p2p": P2PTable, "failure": Failure}
+    return _expand(convert(table, _File, file, hint=keys(_File, tables)), file)
 
 
 def _tables(value: object) -> list[dict[str, Any]]:
@@ -237,19 +208,6 @@ def _code(value: object, file: str) -> object:
     return value
 
 
-def _dotted(message: str) -> str:
-    """msgspec's "... `x` - at `$.device[0]`" as "device[0].x: ...": a user looks for the key."""
-    text, _, where = message.partition(" - at `$")
-    where = where.rstrip("`").lstrip(".")
-    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", text, re.DOTALL)
-    if unknown:
-        return f"unknown key {'.'.join(part for part in (where, unknown[1]) if part)}"
-    missing = re.fullmatch(r"Object missing required field `(.*)`", text, re.DOTALL)
-    if missing:
-        return f"key {'.'.join(part for part in (where, missing[1]) if part)} is missing"
-    return f"{where}: {text}" if where else text
-
-
 def _expand(file: _File, source: str) -> Profile:
     cards = [table for table in file.device for _ in range(table.count)]
     if len(cards) > MAX_DEVICES:
@@ -267,7 +225,7 @@ def _expand(file: _File, source: str) -> Profile:
             )
     return Profile(
         devices=devices,
-        reach=_reach(file.p2p, len(devices), source),
+        reach=ordered_pairs(file.p2p, len(devices), source),
         driver_version=file.driver_version,
         numa_nodes=file.numa_nodes,
         failures=file.failure,
@@ -293,15 +251,3 @@ def _device(table: _DeviceTable, ordinal: int, source: str) -> SimDevice:
         pageable_memory_access=table.pageable_memory_access,
         compute_mode=ComputeMode[table.compute_mode.upper().replace("-", "_")],
     )
-
-
-def _reach(table: _P2PTable, count: int, source: str) -> frozenset[Pair]:
-    groups = (tuple(range(count)),) if table.all else table.groups
-    pairs = [(a, b) for group in groups for a in group for b in group if a != b]
-    pairs += table.pairs
-    for accessor, owner in pairs:
-        if not (0 <= accessor < count and 0 <= owner < count) or accessor == owner:
-            raise MempoolError(
-                "input-file", f"{source}: p2p: ({accessor}, {owner}) is no pair of two of the {count} devices"
-            )
-    return frozenset(pairs)

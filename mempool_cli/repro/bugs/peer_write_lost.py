@@ -132,6 +132,8 @@ BUG = Bug(
                     ),
                     (Count("not_granted"),),
                 ),
+                Remark("Cleared, or the next pool may inherit it (nvbug 5698116)."),
+                Call("mem_pool_set_access", ("pool", (Access("accessor", "NONE"),))),
                 Call("mem_free_async", ("memory", "stream")),
                 Call("stream_synchronize", ("stream",)),
                 Call("mem_pool_destroy", ("pool",)),

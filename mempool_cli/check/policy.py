@@ -1,0 +1,152 @@
+"""What a machine must be, as a TOML file says it; and the file that says what this machine is."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import groupby
+from typing import Annotated, Literal
+
+import msgspec
+
+from mempool_cli.errors import MempoolError
+from mempool_cli.model import DeviceDetail, DriverInfo
+from mempool_cli.p2p import P2PTable, Pair, checked, ordered_pairs, stated
+from mempool_cli.toml_file import convert, keys, parse, read_text
+
+Wish = Literal["must", "must-not", "may"]
+
+_VERSION = re.compile(r"\d+(\.\d+)*")
+
+
+class _DriverTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[driver]`: the least versions, `13.0` of CUDA, `580.95.05` of the kernel module."""
+
+    cuda: str | None = None
+    version: str | None = None
+
+
+class _DeviceTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[[device]]`: one card, or `count` alike, in the order of ordinals."""
+
+    name: str | None = None
+    count: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
+    pools: bool = True
+    host_pools: bool | None = None
+
+
+class _P2PTable(P2PTable, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[p2p]`: the pairs that must be capable; `not_pairs` must not; `others`, that are in neither."""
+
+    not_pairs: tuple[Pair, ...] = ()
+    others: Literal["must-not", "may"] = "must-not"
+
+
+class _ChecksTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[checks]`: which are run, by id or glob."""
+
+    select: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    data: bool = False
+
+
+class _LimitsTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[limits]`: the time for each trial."""
+
+    seconds: Annotated[int, msgspec.Meta(ge=1, le=86400)] = 60
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A policy file. Nothing is demanded of what it does not name."""
+
+    description: str = ""
+    driver: _DriverTable = _DriverTable()
+    device: tuple[_DeviceTable, ...] = ()
+    p2p: _P2PTable | None = None
+    checks: _ChecksTable = _ChecksTable()
+    limits: _LimitsTable = _LimitsTable()
+
+    @property
+    def devices(self) -> list[_DeviceTable]:
+        """A table a device; empty where the file names none."""
+        return [table for table in self.device for _ in range(table.count)]
+
+    def wish(self, accessor: int, owner: int) -> Wish | None:
+        """Whether the pair has to be capable; None where the file does not say anything of pairs."""
+        if self.p2p is None:
+            return None
+        if (accessor, owner) in _must(self.p2p, len(self.devices)):
+            return "must"
+        return "must-not" if (accessor, owner) in self.p2p.not_pairs else self.p2p.others
+
+
+@lru_cache(maxsize=4)
+def _must(table: P2PTable, count: int) -> frozenset[Pair]:
+    return ordered_pairs(table, count, "")
+
+
+def read_policy(path: str) -> Policy:
+    """The policy; MempoolError `input-file` names the file and the key of what is wrong or contradicts itself."""
+    tables: dict[str, type[msgspec.Struct]] = {
+        "driver": _DriverTable,
+        "device": _DeviceTable,
+        "p2p": _P2PTable,
+        "checks": _ChecksTable,
+        "limits": _LimitsTable,
+    }
+    policy = convert(parse(read_text(path), path), Policy, path, hint=keys(Policy, tables))
+    for key in ("cuda", "version"):
+        value = getattr(policy.driver, key)
+        if value is not None and not _VERSION.fullmatch(value):
+            raise MempoolError("input-file", f"{path}: driver.{key}: {value!r} is no version, as 13.0 is")
+    if policy.p2p is not None:
+        _check_pairs(policy, policy.p2p, path)
+    return policy
+
+
+def _check_pairs(policy: Policy, table: _P2PTable, path: str) -> None:
+    count = len(policy.devices)
+    if not count:
+        raise MempoolError("input-file", f"{path}: p2p: there is no [[device]] whose pairs it could be about")
+    both = ordered_pairs(table, count, path) & checked(table.not_pairs, count, path, "p2p.not_pairs")
+    for accessor, owner in sorted(both):
+        where = "p2p.all" if table.all else "p2p.groups or p2p.pairs"
+        raise MempoolError(
+            "input-file", f"{path}: p2p.not_pairs: ({accessor}, {owner}) must not be capable, and {where} says it must"
+        )
+
+
+def as_version(text: str) -> tuple[int, ...]:
+    """`580.95.05` as numbers, which compare as versions do."""
+    return tuple(int(part) for part in text.split("."))
+
+
+def policy_of(driver: DriverInfo | None, devices: Sequence[DeviceDetail]) -> str:
+    """The text of a policy that this machine fulfils."""
+    reach = {(device.ordinal, peer) for device in devices for peer in device.peers}
+    lines = ["# What this machine is, and must be: `mempool check FILE`", "", "[driver]"]
+    if driver:
+        lines.append(f'cuda = "{driver.cuda_version}"  # at least')
+    if driver and driver.kernel_module:
+        lines.append(f'version = "{driver.kernel_module.version}"  # of the kernel module, at least')
+    for (name, pools, host), alike in groupby(devices, key=_kind):
+        lines += ["", "[[device]]", f"name = {json.dumps(name)}", f"count = {len(list(alike))}"]
+        lines += ["pools = false"] * (not pools) + ["host_pools = false"] * (not host)
+    table = stated(reach, len(devices))
+    if devices:
+        lines += ["", "[p2p]  # (accessor, owner): who can reach whose memory; all others must not"]
+        lines += ["all = true"] if table.all else [f"groups = {_array(table.groups)}", f"pairs = {_array(table.pairs)}"]
+        lines.append('others = "must-not"  # or "may"')
+    lines += ["", "[checks]", "data = false  # true: mempool verify, too", "skip = []"]
+    lines += ["", "[limits]", "seconds = 60  # of each trial"]
+    return "\n".join(lines) + "\n"
+
+
+def _kind(device: DeviceDetail) -> tuple[str, bool, bool]:
+    return device.name, device.pools_supported, device.host_pools_supported
+
+
+def _array(rows: Sequence[Sequence[int]]) -> str:
+    return json.dumps([list(row) for row in rows])

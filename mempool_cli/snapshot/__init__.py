@@ -1,0 +1,1 @@
+"""A machine as a document, and what changed from one to another."""

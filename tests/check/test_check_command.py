@@ -1,0 +1,397 @@
+"""`mempool check` on simulated machines: what a user and a CI server see."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import xmlschema
+from cli.conftest import Done, Mempool
+from cli.machines import FOUR, failure, label, machine
+
+SCHEMA = Path(__file__).parent / "junit-10.xsd"
+IDS = ["driver", "devices", "pools", "capability", "fresh", "owner", "grant", "batch", "recycled"]
+PROFILES = ["1", "2", "asym-3", "dgx-h200", "h100-cc", "h200", "mixed-4", "no-p2p-2", "pcie-4"]
+QUICK = ("--skip", "recycled")
+ALL_PASSED = (
+    "passed: driver, devices, pools (8), capability (56), fresh (8), owner (8), grant (64), batch (64), recycled (2)\n"
+)
+CAPABLE = "(cuDeviceCanAccessPeer)"
+
+
+def of(mempool: Mempool, spec: str, *arguments: str) -> tuple[int, dict[str, Any]]:
+    """Exit status, and the checks by their id."""
+    done = mempool("--sim", spec, "--format", "json", "check", *arguments)
+    found = json.loads(done.out)
+    assert found["exit"] == done.status
+    return done.status, {check["id"]: check for check in found["data"]["checks"]}
+
+
+def cases(check: dict[str, Any], outcome: str) -> dict[str, str]:
+    """The cases that ended so, with the reason."""
+    return {case["name"]: case["why"] for case in check["cases"] if case["outcome"] == outcome}
+
+
+def policy(mempool: Mempool, directory: Path, spec: str) -> Path:
+    """The policy that the machine prints of itself."""
+    done = mempool("--sim", spec, "check", "--init")
+    assert (done.status, done.err) == (0, "")
+    file = directory / "policy.toml"
+    file.write_text(done.out)
+    return file
+
+
+# --- without a policy ---
+
+
+def test_a_good_machine(mempool: Mempool) -> None:
+    done = mempool("--sim", "dgx-h200", "check")
+    steps = "".join(f"{number} of 9: {name}: passed\n" for number, name in enumerate(IDS, 1))
+    assert done == Done(0, label("dgx-h200") + ALL_PASSED, steps)
+
+
+def test_a_bug_fails_its_check_alone(mempool: Mempool) -> None:
+    spec = "dgx-h200,fault=recycled-handle"
+    done = mempool("--sim", spec, "check")
+    why = "pools on a device: none, never-allocated: access was inherited by 75 of 75"
+    passed = ALL_PASSED.replace("recycled (2)", "recycled (1)")
+    bad = f"failed: recycled: a recycled pool handle inherits no access (nvbug 5698116)\n  {why}\n"
+    assert (done.status, done.out) == (1, label(spec) + bad + passed)
+    assert done.err.endswith(f"error: 1 of 9 checks failed: recycled: {why} [check-failed]\n")
+
+
+def test_one_device_has_no_pair(mempool: Mempool) -> None:
+    status, found = of(mempool, "1", *QUICK)
+    assert status == 6
+    assert {name: check["outcome"] for name, check in found.items()} == {
+        **dict.fromkeys(IDS[:-1], "passed"),
+        "capability": "skipped",
+    }
+    for name in ("capability", "grant", "batch"):
+        assert cases(found[name], "skipped") == {"pairs of devices": "one device: there is no pair"}
+    assert cases(found["grant"], "passed") == {"device 0 with memory of the host": "granted and revoked"}
+    done = mempool("--sim", "1", "check", *QUICK)
+    assert done.err.endswith(
+        "error: 3 cases of pair checks could not be run: capability: pairs of devices: one device: there is no pair"
+        " [inconclusive]\n  try: --allow-skips, or a policy that says what this machine should be"
+        " (`mempool --sim 1 check --init`)\n"
+    )
+    assert mempool("--sim", "1", "check", "--allow-skips", *QUICK).status == 0
+
+
+@pytest.mark.parametrize(
+    ("spec", "check", "skipped"),
+    [
+        ("pcie-4", "capability", 8),
+        ("pcie-4", "grant", 8),
+        ("h100-cc", "batch", 56),
+        ("asym-3", "capability", 3),
+        ("no-p2p-2", "grant", 2),
+    ],
+)
+def test_pairs_out_of_reach_are_gaps(mempool: Mempool, spec: str, check: str, skipped: int) -> None:
+    status, found = of(mempool, spec, "--select", check)
+    assert status == 6
+    whys = list(cases(found[check], "skipped").values())
+    assert whys == [f"the accessor cannot reach the owner {CAPABLE}"] * skipped
+
+
+def test_capability_has_a_direction(mempool: Mempool) -> None:
+    _, found = of(mempool, "asym-3", "--select", "capability")
+    assert set(cases(found["capability"], "passed")) == {
+        "device 1 with memory of device 0",
+        "device 0 with memory of device 2",
+        "device 2 with memory of device 0",
+    }
+
+
+def test_a_card_without_pools(mempool: Mempool) -> None:
+    status, found = of(mempool, "mixed-4", *QUICK)
+    assert status == 1
+    assert cases(found["pools"], "failed") == {"device 2": "Tesla K40c has no memory pools"}
+    assert cases(found["grant"], "skipped") == {"pairs of device 2": "device 2 has no memory pools"}
+    assert len(cases(found["grant"], "passed")) == 6 + 3
+
+
+@pytest.mark.parametrize(("number", "status"), [("4", 0), ("5", 1)])
+def test_devices_are_required(mempool: Mempool, number: str, status: int) -> None:
+    done = mempool("--sim", "4", "check", "--select", "devices", "--require-devices", number)
+    assert done.status == status
+    if status:
+        assert f"  required: 4 visible, at least {number} required\n" in done.out
+
+
+def test_data_too(mempool: Mempool) -> None:
+    done = mempool("--sim", "2,fault=mirror:0-1", "check", "--select", "driver", "--data")
+    assert done.status == 1
+    why = "mirror: kernel-write, grant-first: the writer sees its own data, the owner does not"
+    assert f"failed: data: data gets through (mempool verify)\n  device 1 with memory of device 0: {why}\n" in done.out
+    assert "passed: driver, data (3)\n" in done.out
+
+
+def test_no_driver_and_no_device(mempool: Mempool) -> None:
+    status, found = of(mempool, "0")
+    assert status == 1
+    assert cases(found["driver"], "failed") == {"cuInit": "no usable CUDA device"}
+    assert {check["outcome"] for name, check in found.items() if name != "driver"} == {"skipped"}
+    assert found["driver"]["cases"][0]["driver"]["call"] == "cuInit"
+
+
+# --- what goes wrong in the middle ---
+
+
+@pytest.mark.parametrize(
+    ("check", "scripted", "outcome", "why"),
+    [
+        ("grant", failure("cuMemPoolSetAccess", device=1, times=1), "error", "the driver refused cuMemPoolSetAccess"),
+        ("fresh", failure("cuMemPoolGetAccess", times=1), "error", "the driver refused cuMemPoolGetAccess"),
+        (
+            "capability",
+            failure("cuDeviceGetP2PAttribute", times=1),
+            "error",
+            "the driver refused cuDeviceGetP2PAttribute",
+        ),
+    ],
+)
+def test_a_call_is_refused(mempool: Mempool, tmp_path: Path, check: str, scripted: str, outcome: str, why: str) -> None:
+    status, found = of(mempool, machine(tmp_path, FOUR, scripted), "--select", check)
+    assert (status, found[check]["outcome"]) == (4, outcome)
+    assert list(cases(found[check], "error").values()) == [why]
+
+
+def test_a_revoke_that_does_not_take(mempool: Mempool) -> None:
+    status, found = of(mempool, "2,fault=host-pool-revoke", "--select", "grant")
+    assert status == 1
+    assert cases(found["grant"], "failed") == {
+        f"device {device} with memory of the host": f"access of device {device} after the revoke reads 0x3, not NONE"
+        for device in (0, 1)
+    }
+
+
+# --- choosing ---
+
+
+def test_the_list(mempool: Mempool) -> None:
+    done = mempool("check", "--list")
+    assert done.status == 0
+    assert [line.split()[0] for line in done.out.splitlines()[1:]] == [*IDS, "data"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ids"),
+    [
+        (("--select", "grant", "--select", "p*"), ["pools", "grant"]),
+        (("--select", "*", "--skip", "[!d]*"), ["driver", "devices", "data"]),
+        (("--skip", "recycled", "--skip", "batch"), IDS[:-2]),
+    ],
+)
+def test_checks_are_chosen(mempool: Mempool, arguments: tuple[str, ...], ids: list[str]) -> None:
+    assert list(of(mempool, "2", *arguments)[1]) == ids
+
+
+@pytest.mark.parametrize("option", ["--select", "--skip"])
+def test_no_check_of_that_name(mempool: Mempool, option: str) -> None:
+    done = mempool("--sim", "2", "check", option, "nope")
+    assert (done.status, done.out) == (2, "")
+    assert done.err == (
+        f"error: {option}: no check is called 'nope' [usage]\n  try: the checks are {', '.join([*IDS, 'data'])}\n"
+    )
+
+
+# --- a policy ---
+
+
+@pytest.mark.parametrize("spec", PROFILES)
+def test_a_machine_fulfils_its_own_policy(mempool: Mempool, tmp_path: Path, spec: str) -> None:
+    status, found = of(mempool, spec, str(policy(mempool, tmp_path, spec)), *QUICK)
+    assert status == 0
+    assert all(case["expected"] for check in found.values() for case in check["cases"] if case["outcome"] == "skipped")
+
+
+@pytest.mark.parametrize("spec", ["1", "no-p2p-2", "pcie-4"])
+def test_all_checks_with_its_own_policy(mempool: Mempool, tmp_path: Path, spec: str) -> None:
+    assert of(mempool, spec, str(policy(mempool, tmp_path, spec)), "--data")[0] == 0
+
+
+def test_a_link_is_gone(mempool: Mempool, tmp_path: Path) -> None:
+    rules = policy(mempool, tmp_path, "pcie-4")
+    cards = '[[device]]\nname = "NVIDIA RTX A6000"\ncount = 4\n[p2p]\ngroups = [[0, 1]]\n'
+    status, found = of(mempool, machine(tmp_path, cards), str(rules), *QUICK)
+    assert status == 1
+    why = f"the accessor cannot reach the owner {CAPABLE}, the policy says it must be"
+    assert cases(found["capability"], "failed") == {
+        "device 2 with memory of device 3": why,
+        "device 3 with memory of device 2": why,
+    }
+
+
+def test_a_link_that_must_not_be(mempool: Mempool, tmp_path: Path) -> None:
+    rules = policy(mempool, tmp_path, "pcie-4")
+    cards = '[[device]]\nname = "NVIDIA RTX A6000"\ncount = 4\n[p2p]\ngroups = [[0, 1], [2, 3]]\npairs = [[0, 2]]\n'
+    status, found = of(mempool, machine(tmp_path, cards), str(rules), "--select", "capability")
+    assert status == 1
+    assert cases(found["capability"], "failed") == {
+        "device 0 with memory of device 2": "capable, the policy says it must not be"
+    }
+
+
+def test_other_cards(mempool: Mempool, tmp_path: Path) -> None:
+    rules = policy(mempool, tmp_path, "pcie-4")
+    status, found = of(mempool, "2", str(rules), "--select", "devices")
+    assert status == 1
+    assert cases(found["devices"], "failed") == {
+        "count": "2 visible, the policy wants 4",
+        "device 0": "NVIDIA H200, the policy wants NVIDIA RTX A6000",
+        "device 1": "NVIDIA H200, the policy wants NVIDIA RTX A6000",
+    }
+
+
+def test_an_old_driver(mempool: Mempool, tmp_path: Path) -> None:
+    file = tmp_path / "policy.toml"
+    file.write_text('[driver]\ncuda = "13.1"\nversion = "580.1"\n[checks]\nselect = ["driver"]\n')
+    status, found = of(mempool, "2", str(file))
+    assert status == 1
+    assert cases(found["driver"], "failed") == {"CUDA version": "13.0, at least 13.1 is wanted"}
+    assert cases(found["driver"], "skipped") == {"driver version": "it is not known here"}
+
+
+DGX = """\
+# What this machine is, and must be: `mempool check FILE`
+
+[driver]
+cuda = "13.0"  # at least
+
+[[device]]
+name = "NVIDIA H200"
+count = 8
+
+[p2p]  # (accessor, owner): who can reach whose memory; all others must not
+all = true
+others = "must-not"  # or "may"
+
+[checks]
+data = false  # true: mempool verify, too
+skip = []
+
+[limits]
+seconds = 60  # of each trial
+"""
+
+
+def test_the_policy_of_a_machine(mempool: Mempool) -> None:
+    assert mempool("--sim", "dgx-h200", "check", "--init") == Done(0, DGX, "")
+    assert "groups = [[0, 1], [2, 3]]\npairs = []\n" in mempool("--sim", "pcie-4", "check", "--init").out
+    assert "groups = [[0, 2]]\npairs = [[1, 0]]\n" in mempool("--sim", "asym-3", "check", "--init").out
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("device = 3", "device: Expected `array`, got `int`"),
+        ("[[device]]\nnam = 1", "unknown key device[0].nam"),
+        ("[limits]\nseconds = 0", "limits.seconds: Expected `int` >= 1"),
+        ('[driver]\ncuda = "new"', "driver.cuda: 'new' is no version, as 13.0 is"),
+        ("[p2p]\nall = true", "p2p: there is no [[device]] whose pairs it could be about"),
+        ("[[device]]\n[p2p]\npairs = [[0, 1]]", "p2p: (0, 1) is no pair of two of the 1 devices"),
+        (
+            "[[device]]\ncount = 2\n[p2p]\nnot_pairs = [[0, 0]]",
+            "p2p.not_pairs: (0, 0) is no pair of two of the 2 devices",
+        ),
+        (
+            "[[device]]\ncount = 2\n[p2p]\nall = true\nnot_pairs = [[0, 1]]",
+            "p2p.not_pairs: (0, 1) must not be capable, and p2p.all says it must",
+        ),
+        ('[checks]\nskip = ["nope"]', "checks.skip: no check is called 'nope'"),
+        ("x = ", "not TOML: Invalid value (at end of document)"),
+    ],
+)
+def test_a_policy_that_is_wrong(mempool: Mempool, tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "policy.toml"
+    file.write_text(text)
+    done = mempool("--sim", "2", "check", str(file))
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith(f"error: {file}: {message} [input-file]\n")
+
+
+def test_a_policy_that_is_not_there(mempool: Mempool) -> None:
+    done = mempool("--sim", "2", "check", "/no/such.toml")
+    assert done == Done(2, "", "error: cannot read /no/such.toml: No such file or directory [input-file]\n")
+
+
+# --- for CI servers ---
+
+
+def junit(mempool: Mempool, directory: Path, *arguments: str) -> ElementTree.Element:
+    file = directory / "out.xml"
+    mempool(*arguments, "--junit", str(file))
+    xmlschema.XMLSchema(SCHEMA).validate(file)
+    return ElementTree.parse(file).getroot()
+
+
+def test_junit(mempool: Mempool, tmp_path: Path) -> None:
+    root = junit(mempool, tmp_path, "--sim", "mixed-4", "check", *QUICK)
+    assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("39", "1", "0")
+    suites = {suite.get("name"): suite for suite in root}
+    assert list(suites) == [f"mempool.{name}" for name in IDS[:-1]]
+    (failed,) = root.iter("failure")
+    assert failed.get("message") == "Tesla K40c has no memory pools"
+    assert {each.get("message") for each in root.iter("skipped")} == {"device 2 has no memory pools"}
+    case = suites["mempool.grant"].find("testcase")
+    assert case is not None
+    assert case.get("classname") == "mempool.grant"
+    properties = {each.get("name"): each.get("value") for each in suites["mempool.pools"].iter("property")}
+    assert properties["simulated machine"] == "mixed-4"
+    assert properties["device 2"] == "Tesla K40c, 0000:05:00.0, GPU-ddd6ede9-f2b5-5396-a65b-2b9452a400eb"
+
+
+def test_junit_of_an_error(mempool: Mempool, tmp_path: Path) -> None:
+    spec = machine(tmp_path, FOUR, failure("cuMemPoolGetAccess", times=1))
+    root = junit(mempool, tmp_path, "--sim", spec, "check", "--select", "fresh")
+    (error,) = root.iter("error")
+    assert error.get("message") == "the driver refused cuMemPoolGetAccess"
+    assert error.text == "cuMemPoolGetAccess = CUDA_ERROR_UNKNOWN (999)"
+
+
+def test_junit_of_odd_names(mempool: Mempool, tmp_path: Path) -> None:
+    """What XML cannot carry, and what it has to escape."""
+    spec = machine(tmp_path, '[[device]]\nname = "a<b>&\\u0001\\u00e9"\npools = false\n')
+    root = junit(mempool, tmp_path, "--sim", spec, "check", "--select", "pools")
+    (failed,) = root.iter("failure")
+    assert failed.get("message") == "a<b>&\N{REPLACEMENT CHARACTER}é has no memory pools"
+
+
+def test_junit_that_cannot_be_written(mempool: Mempool) -> None:
+    done = mempool("--sim", "2", "check", "--junit", "/no/such/out.xml")
+    assert (done.status, done.out) == (74, "")
+    assert "/no/such/out.xml cannot be written" in done.err
+
+
+def test_junit_that_cannot_be_written_to_its_end(mempool: Mempool) -> None:
+    done = mempool("--sim", "2", "check", "--select", "driver", "--junit", "/dev/full")
+    assert (done.status, done.out) == (74, label("2") + "passed: driver\n")
+    assert done.err.endswith("error: /dev/full cannot be written: No space left on device [output]\n")
+
+
+def test_annotations(mempool: Mempool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    done = mempool("--sim", "mixed-4", "check", "--select", "pools", "--select", "grant")
+    assert [line for line in done.err.splitlines() if line.startswith("::")] == [
+        "::error title=mempool check pools::device 2: Tesla K40c has no memory pools",
+        "::warning title=mempool check grant::pairs of device 2: device 2 has no memory pools",
+    ]
+    allowed = mempool("--sim", "mixed-4", "check", "--select", "grant", "--allow-skips")
+    assert (allowed.status, "::" in allowed.err) == (0, False)
+
+
+def test_every_case(mempool: Mempool) -> None:
+    done = mempool("--sim", "2", "check", "-v", "--select", "fresh", "--select", "capability")
+    assert done.out == label("2") + (
+        "check       outcome  case                              why\n"
+        "capability  passed   device 1 with memory of device 0  capable\n"
+        "capability  passed   device 0 with memory of device 1  capable\n"
+        "fresh       passed   device 0                          the owner alone has access\n"
+        "fresh       passed   device 1                          the owner alone has access\n"
+    )

@@ -1,0 +1,108 @@
+"""`mempool snapshot` as users run it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.conftest import Mempool, MempoolProcess
+
+from mempool_cli.snapshot.document import SCHEMA, Snapshot
+
+FIRST = "GPU-6090f7d1-e4dd-57e6-9768-669dad3214b8"
+SECOND = "GPU-e60664c9-5fa7-55d3-b3e9-2383ca5faf7d"
+
+
+def taken(mempool: Mempool, *arguments: str) -> dict[str, Any]:
+    status, out, err = mempool(*arguments)
+    assert (status, err) == (0, "")
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+def test_a_machine(mempool: Mempool) -> None:
+    found = taken(mempool, "--sim", "2", "snapshot")
+    assert list(found) == list(Snapshot.__struct_fields__)
+    assert (found["schema"], found["failure"], found["redacted"]) == (SCHEMA, None, False)
+    assert found["driver"]["sim"] == "2"
+    assert set(found["machine"].values()) == {None}
+    assert [(device["uuid"], device["ordinal"], device["pci_bus_id"]) for device in found["devices"]] == [
+        (FIRST, 0, "0000:01:00.0"),
+        (SECOND, 1, "0000:03:00.0"),
+    ]
+    assert found["capability"][0] == {
+        "accessor": FIRST,
+        "owner": SECOND,
+        "capable": True,
+        "native_atomics": True,
+        "performance_rank": 0,
+        "nvml_read": None,
+        "nvml_write": None,
+        "nvml_atomics": None,
+    }
+    assert [(cell["owner"], cell["accessor"], cell["access"]) for cell in found["access"]] == [
+        (FIRST, None, "none"),
+        (FIRST, FIRST, "rw"),
+        (FIRST, SECOND, "none"),
+        (SECOND, None, "none"),
+        (SECOND, FIRST, "none"),
+        (SECOND, SECOND, "rw"),
+    ]
+    assert [finding["topic"] for finding in found["findings"]][:3] == ["cuInit", "devices", "pools"]
+
+
+@pytest.mark.parametrize("spec", ["dgx-h200", "pcie-4", "mixed-4", "h100-cc", "asym-3", "no-p2p-2", "1"])
+def test_simulated_machines(mempool: Mempool, spec: str) -> None:
+    found = taken(mempool, "--sim", spec, "snapshot")
+    count = len(found["devices"])
+    assert (len(found["capability"]), len(found["access"])) == (count * (count - 1), count * (count + 1))
+
+
+def test_it_is_pretty_json_whatever_the_format(mempool: Mempool) -> None:
+    for arguments in (["--format", "table"], ["--format", "json"], []):
+        out = mempool("--sim", "1", *arguments, "snapshot").out
+        assert out.startswith('{\n "schema": "mempool-snapshot/1",\n')
+        assert out.isascii()
+
+
+def test_a_machine_that_cannot_is_a_snapshot_too(mempool: Mempool) -> None:
+    found = taken(mempool, "--sim", "0", "snapshot")
+    assert found["failure"]["code"] == "no-device"
+    assert found["devices"] == []
+
+
+def test_a_machine_without_a_driver(
+    mempool_process: MempoolProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "libcuda.so.1").write_text("no library")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    status, out, err = mempool_process("snapshot")
+    assert (status, err) == (0, "")
+    found = json.loads(out)
+    assert (found["failure"]["code"], found["driver"]) == ("no-driver", None)
+    assert found["machine"]["kernel"]
+
+
+def test_into_a_file(mempool: Mempool, tmp_path: Path) -> None:
+    file = tmp_path / "machine.json"
+    assert mempool("--sim", "1", "snapshot", "-o", str(file)) == (0, "", "")
+    assert json.loads(file.read_text())["schema"] == SCHEMA
+    nowhere = tmp_path / "no"
+    assert mempool("--sim", "1", "snapshot", "-o", str(nowhere / "machine.json")) == (
+        74,
+        "",
+        f"error: {nowhere}/machine.json cannot be written: there is no directory {nowhere} [output]\n"
+        "  try: nothing was run\n",
+    )
+
+
+def test_redacted_it_tells_devices_apart_by_ordinal(mempool: Mempool) -> None:
+    found = taken(mempool, "--sim", "2", "snapshot", "--redact")
+    assert found["redacted"] is True
+    assert [device["uuid"] for device in found["devices"]] == ["(redacted 0)", "(redacted 1)"]
+    assert found["capability"][1]["accessor"] == "(redacted 1)"
+    text = json.dumps(found)
+    assert "GPU-" not in text
+    assert "0000:01" not in text
