@@ -192,6 +192,7 @@ class Child:
             kind, text = json.loads(line)
             if kind == "result":
                 self._result = text.encode()
+                self.over = True
             elif kind == "part":
                 self._parts.append(text.encode())
                 self.deadline = time.monotonic() + self._limit
