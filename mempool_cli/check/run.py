@@ -15,7 +15,7 @@ from mempool_cli.check.trial import NOT_CAPABLE, CheckPlan, names, pair_name
 from mempool_cli.child import run_trial
 from mempool_cli.driver import DriverSource
 from mempool_cli.driver.port import device_location
-from mempool_cli.errors import Problem
+from mempool_cli.errors import MempoolError, Problem
 from mempool_cli.exit_status import Terminated
 from mempool_cli.model import (
     Answer,
@@ -38,6 +38,7 @@ from mempool_cli.verify.pair import Choices as VerifyChoices
 
 _ONE = "one device: there is no pair"
 _NO_DRIVER = "the driver does not start"
+_NOT_TOLD = "the driver did not say whether the accessor can reach the owner"
 _WORST_FIRST: tuple[CheckOutcome, ...] = ("failed", "error", "passed", "skipped")
 _SIZES = (8, 1 << 20, 16 << 20)
 _OF_PAIR: dict[str, CheckOutcome] = {"ok": "passed", "error": "error", "inconclusive": "error", "skipped": "skipped"}
@@ -108,7 +109,7 @@ def run_check(check: Check, machine: Machine) -> CheckResult:
     if check.id != "driver" and machine.seen.failure:
         cases = [CheckCase(name="machine", outcome="skipped", why=_NO_DRIVER)]
     else:
-        cases = list(_RUNNERS.get(check.id, _asked)(check, machine))
+        cases = list(_cases(check, machine))
     seconds = round(time.monotonic() - begin, 3)
     found = {case.outcome for case in cases}
     return CheckResult(
@@ -119,6 +120,14 @@ def run_check(check: Check, machine: Machine) -> CheckResult:
         seconds=seconds,
         cases=tuple(cases),
     )
+
+
+def _cases(check: Check, machine: Machine) -> Iterator[CheckCase]:
+    """Those of the check; what keeps it from its end is one more."""
+    try:
+        yield from _RUNNERS.get(check.id, _asked)(check, machine)
+    except MempoolError as error:
+        yield CheckCase(name=check.id, outcome="error", why=error.problem.message, driver=error.problem.driver)
 
 
 # --- from what was seen of the machine ---
@@ -147,7 +156,7 @@ def _driver_version(info: DriverInfo) -> str | None:
 
 def _at_least(name: str, found: str | None, least: str) -> CheckCase:
     if found is None:
-        return CheckCase(name=name, outcome="skipped", why="it is not known here")
+        return CheckCase(name=name, outcome="error", why=f"it is not known here, at least {least} is wanted")
     passed = as_version(found) >= as_version(least)
     why = f"{found}, at least {least} is wanted"
     return CheckCase(name=name, outcome="passed" if passed else "failed", why=why)
@@ -237,8 +246,13 @@ def _missing(check: Check, machine: Machine) -> Iterator[CheckCase]:
         return
     for accessor, owner in machine.pairs:
         if not machine.reaches(accessor, owner):
-            name, expected = pair_name(accessor, device_location(owner)), machine.unwanted(accessor, owner)
-            yield CheckCase(name=name, outcome="skipped", why=NOT_CAPABLE, expected=expected)
+            unknown = owner in machine.devices[accessor].peers_unknown
+            yield CheckCase(
+                name=pair_name(accessor, device_location(owner)),
+                outcome="skipped",
+                why=_NOT_TOLD if unknown else NOT_CAPABLE,
+                expected=not unknown and machine.unwanted(accessor, owner),
+            )
 
 
 def _as_wanted(case: CheckCase, pair: tuple[int, int], machine: Machine) -> CheckCase:

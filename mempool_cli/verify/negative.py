@@ -20,7 +20,7 @@ from mempool_cli.locations import owner_of
 from mempool_cli.model import NegativeVerdict, Path, UngrantedCopy
 from mempool_cli.verify.bench import Bench, unready
 from mempool_cli.verify.paths import movers
-from mempool_cli.verify.payload import POISON, payloads
+from mempool_cli.verify.payload import POISON, Pattern, payloads
 from mempool_cli.verify.trial import open_quietly, sides
 
 _BYTES = 4096
@@ -92,30 +92,41 @@ def _set_stage(bench: Bench, plan: NegativePlan) -> None:
     bench.read_access()
 
 
-def _seen(bench: Bench, plan: NegativePlan) -> Seen:
-    """Runs the kernel, and looks at what it did."""
-    owner, accessor = bench.owner, bench.accessor
-    payload = next(payloads(owner_of(Location(*plan.owner)), plan.accessor))
-    writes = plan.way == "write"
+def _move(bench: Bench, path: Path, payload: Pattern) -> DriverWords | None:
+    """The payload goes this way, over what is no payload; what failed."""
+    owner, accessor, mover = bench.owner, bench.accessor, movers(bench)[path]
+    writes = path.endswith("write")
     owner.fill(bench.memory, _BYTES, POISON if writes else payload)
     accessor.fill(bench.payload, _BYTES, payload)
     accessor.fill(bench.view, _BYTES, POISON)
-    answer: DriverWords | None = None
-    arrived = effect = None
     try:
         if writes:
-            accessor.carry(bench.memory, bench.payload, _BYTES)
+            mover.write(bench.memory, bench.payload, _BYTES)
         else:
-            accessor.carry(bench.view, bench.memory, _BYTES)
+            mover.read(bench.view, bench.memory, _BYTES)
         accessor.wait()
     except DriverError as error:
-        answer = error.words
+        return error.words
+    return None
+
+
+def _wrong(bench: Bench, path: Path, payload: Pattern) -> int:
+    """How many longs are not the payload's, where it should go."""
+    if path.endswith("write"):
+        return bench.owner.tally(bench.memory, _BYTES, payload).wrong
+    return bench.accessor.tally(bench.view, _BYTES, payload).wrong
+
+
+def _seen(bench: Bench, plan: NegativePlan) -> Seen:
+    """Runs the kernel, and looks at what it did."""
+    payload = next(payloads(owner_of(Location(*plan.owner)), plan.accessor))
+    path: Path = "kernel-write" if plan.way == "write" else "kernel-read"
+    answer = _move(bench, path, payload)
+    arrived = effect = None
     with suppress(DriverError):  # of a context that is lost nothing can be seen
-        wrong = (
-            owner.tally(bench.memory, _BYTES, payload) if writes else accessor.tally(bench.view, _BYTES, payload)
-        ).wrong
-        arrived = wrong == 0
-        effect = bool(owner.tally(bench.memory, _BYTES, POISON).wrong) if writes else wrong < _BYTES // LONG_BYTES
+        wrong = _wrong(bench, path, payload)
+        changed = plan.way == "write" and bench.owner.tally(bench.memory, _BYTES, POISON).wrong > 0
+        arrived, effect = wrong == 0, changed or wrong < _BYTES // LONG_BYTES
     pageable = _pageable(bench, plan)
     return Seen(flags=bench.flags, answer=answer, arrived=arrived, effect=effect, pageable=pageable)
 
@@ -187,19 +198,6 @@ def copies(payload: bytes, reports: Reports) -> bytes:
 
 
 def _copied(bench: Bench, path: Path, plan: CopiesPlan) -> UngrantedCopy:
-    owner, accessor, mover = bench.owner, bench.accessor, movers(bench)[path]
-    writes = path.endswith("write")
     payload = next(payloads(owner_of(Location(*plan.owner)), plan.accessor))
-    owner.fill(bench.memory, _BYTES, POISON if writes else payload)
-    accessor.fill(bench.payload, _BYTES, payload)
-    accessor.fill(bench.view, _BYTES, POISON)
-    try:
-        if writes:
-            mover.write(bench.memory, bench.payload, _BYTES)
-        else:
-            mover.read(bench.view, bench.memory, _BYTES)
-        accessor.wait()
-    except DriverError as error:
-        return UngrantedCopy(path=path, arrived=False, driver=error.words)
-    tally = owner.tally(bench.memory, _BYTES, payload) if writes else accessor.tally(bench.view, _BYTES, payload)
-    return UngrantedCopy(path=path, arrived=tally.wrong == 0)
+    words = _move(bench, path, payload)
+    return UngrantedCopy(path=path, arrived=words is None and _wrong(bench, path, payload) == 0, driver=words)

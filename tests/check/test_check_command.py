@@ -162,6 +162,18 @@ def test_a_call_is_refused(mempool: Mempool, tmp_path: Path, check: str, scripte
     assert list(cases(found[check], "error").values()) == [why]
 
 
+def test_a_capability_that_is_not_told(mempool: Mempool, tmp_path: Path) -> None:
+    spec = machine(tmp_path, FOUR, failure("cuDeviceCanAccessPeer", times=1))
+    status, found = of(mempool, spec, "--select", "capability", "--select", "grant")
+    assert status == 4
+    assert cases(found["capability"], "error") == {
+        "device 1 with memory of device 0": "the driver refused cuDeviceCanAccessPeer"
+    }
+    assert cases(found["grant"], "skipped") == {
+        "device 0 with memory of device 1": "the driver did not say whether the accessor can reach the owner"
+    }
+
+
 def test_a_revoke_that_does_not_take(mempool: Mempool) -> None:
     status, found = of(mempool, "2,fault=host-pool-revoke", "--select", "grant")
     assert status == 1
@@ -255,7 +267,7 @@ def test_an_old_driver(mempool: Mempool, tmp_path: Path) -> None:
     status, found = of(mempool, "2", str(file))
     assert status == 1
     assert cases(found["driver"], "failed") == {"CUDA version": "13.0, at least 13.1 is wanted"}
-    assert cases(found["driver"], "skipped") == {"driver version": "it is not known here"}
+    assert cases(found["driver"], "error") == {"driver version": "it is not known here, at least 580.1 is wanted"}
 
 
 DGX = """\
