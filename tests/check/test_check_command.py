@@ -223,7 +223,7 @@ def test_a_machine_fulfils_its_own_policy(mempool: Mempool, tmp_path: Path, spec
     assert all(case["expected"] for check in found.values() for case in check["cases"] if case["outcome"] == "skipped")
 
 
-@pytest.mark.parametrize("spec", ["1", "no-p2p-2", "pcie-4"])
+@pytest.mark.parametrize("spec", ["1", "pcie-4"])
 def test_all_checks_with_its_own_policy(mempool: Mempool, tmp_path: Path, spec: str) -> None:
     assert of(mempool, spec, str(policy(mempool, tmp_path, spec)), "--data")[0] == 0
 
