@@ -37,6 +37,11 @@ help:
 	@echo 'make test    lint, then all tests; needs a C compiler too. PYTEST_ARGS="-k matrix" goes to pytest'
 	@echo 'make lint    ruff, mypy and import-linter'
 	@echo 'make standin the real bindings on a stand-in driver library; BINDINGS=12 takes that generation'
+	@echo 'make soak    the tests of endurance at length: twenty minutes, chance included'
+	@echo 'make bench   how fast it is: whole processes against what the work costs anyway'
+	@echo 'make wheel-test  the wheel in an empty environment of each Python that is here'
+	@echo 'make pictures    write docs/pictures again, which README.md shows'
+	@echo 'make pages   every help page, as build/commands.md and as man pages in build/man1'
 	@echo 'make clean   remove the environments, caches and build output'
 	@echo 'PYTHON=...   on any of them: the interpreter to use, instead of the newest on PATH'
 
@@ -60,15 +65,35 @@ standin: cc dev-env
 	@$(python) -m pip list --format freeze | grep '^cuda-'
 	@$(pytest) -m standin $(PYTEST_ARGS)
 
+.PHONY: soak
+soak: dev-env
+	@$(python) -m pytest tests/endurance --hypothesis-profile=soak -s $(PYTEST_ARGS)
+
+.PHONY: bench
+bench: dev-env
+	@PYTHONPATH='$(CURDIR)/tests:$(CURDIR)' $(venv)/bin/python benchmarks/bench.py
+
+.PHONY: wheel-test
+wheel-test: run-env
+	@$(SHELL) scripts/wheel.sh '$(CURDIR)/$(venv)/bin/python' $(PYTHON)
+
+.PHONY: pictures
+pictures: dev-env
+	@$(python) scripts/pictures.py docs/pictures
+
+.PHONY: pages
+pages: dev-env
+	@$(python) scripts/pages.py build
+
 .PHONY: clean
 clean:
-	rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build dist *.egg-info
-	find mempool_cli tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist *.egg-info
+	find mempool_cli tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One script looks whether the environment is right, so these are cheap and always run. Beside a
 # goal that needs the larger one, `demo` waits for it: `make -j demo test` makes one environment.
 .PHONY: run-env
-run-env: $(if $(filter dev-env lint standin test,$(MAKECMDGOALS)),dev-env)
+run-env: $(if $(filter dev-env lint soak standin test,$(MAKECMDGOALS)),dev-env)
 	@$(make-venv) run '$(venv)' $(bindings)
 
 .PHONY: dev-env

@@ -12,13 +12,13 @@ from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING
 
-import click
-
-from mempool_cli.commands import cli
-from mempool_cli.commands.arguments import asked
 from mempool_cli.exit_status import INTERRUPTED, READER_GONE, TERMINATED, Terminated
 
+# The rest, click too, is imported by `main` or later: an interrupt while it loads ends the program as any other does.
 if TYPE_CHECKING:
+    import click
+
+    from mempool_cli.commands.arguments import Asked
     from mempool_cli.errors import Problem
 
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
@@ -26,16 +26,27 @@ _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 def main() -> None:
     """Runs sys.argv and exits with its status."""
-    _open_standard_streams()
-    signal.signal(signal.SIGTERM, _terminate)
-    status = run(sys.argv[1:])
-    with contextlib.suppress(OSError):
-        sys.stderr.flush()
+    try:
+        signal.signal(signal.SIGTERM, _terminate)
+        _open_standard_streams()
+        import mempool_cli.commands  # noqa: F401  what is interrupted as it loads does not load again: nothing tells it
+
+        status = run(sys.argv[1:])
+        # It is done and told: a signal now has no more to say than that the process ends.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        with contextlib.suppress(OSError):
+            sys.stderr.flush()
+    except (KeyboardInterrupt, Terminated) as error:  # while it told how it ended
+        status = _status_of(error)
     sys.exit(status)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs the command line and returns its exit status; nothing is raised and no traceback is printed."""
+    """Runs the command line and returns its exit status; no traceback is printed.
+
+    Raises KeyboardInterrupt and Terminated alone, when they come while it tells how the command ended.
+    """
     try:
         status = _invoke(arguments)
         sys.stdout.flush()
@@ -46,8 +57,10 @@ def run(arguments: Sequence[str]) -> int:
 
 def _status(arguments: Sequence[str], error: BaseException) -> int:
     """The exit status of what was raised, after telling it."""
+    import click
+
     match error:
-        case click.exceptions.NoArgsIsHelpError() if asked(cli, arguments).format == "table":
+        case click.exceptions.NoArgsIsHelpError() if _asked(arguments).format == "table":
             return _no_arguments(error)
         case BrokenPipeError():
             _silence_stdout()
@@ -62,13 +75,17 @@ def _status(arguments: Sequence[str], error: BaseException) -> int:
 
 def _invoke(arguments: Sequence[str]) -> int:
     """As `cli.main`, which would exit with status 1 when the reader of stdout went away."""
+    import click
+
+    from mempool_cli.commands import cli
+
     wanted = os.environ.get("_MEMPOOL_COMPLETE")
     if wanted:
         from mempool_cli.commands.completion import answer
 
         return answer(cli, wanted)
     try:
-        with cli.make_context("mempool", list(arguments), obj=partial(asked, cli, arguments)) as ctx:
+        with cli.make_context("mempool", list(arguments), obj=partial(_asked, arguments)) as ctx:
             return cli.invoke(ctx) or 0
     except click.exceptions.Exit as end:
         return end.exit_code
@@ -94,12 +111,24 @@ def _ended(arguments: Sequence[str], error: BaseException) -> int:
     from mempool_cli.errors import Problem
 
     interrupted = isinstance(error, KeyboardInterrupt)
-    if asked(cli, arguments).format == "json":
+    if _asked(arguments).format == "json":
         name, code = ("SIGINT", "interrupted") if interrupted else ("SIGTERM", "terminated")
-        return _fail(arguments, Problem(code=code, message=f"ended by {name}"))
+        with contextlib.suppress(ImportError, AttributeError):  # of a module that was interrupted as it loaded
+            return _fail(arguments, Problem(code=code, message=f"ended by {name}"))
     if interrupted and sys.stderr.isatty():
         sys.stderr.write("\n")  # ends the line on which the terminal shows ^C
-    return INTERRUPTED if interrupted else TERMINATED
+    return _status_of(error)
+
+
+def _status_of(error: BaseException) -> int:
+    return INTERRUPTED if isinstance(error, KeyboardInterrupt) else TERMINATED
+
+
+def _asked(arguments: Sequence[str]) -> Asked:
+    from mempool_cli.commands import cli
+    from mempool_cli.commands.arguments import asked
+
+    return asked(cli, arguments)
 
 
 def _output_failed(problem: Problem) -> int:
@@ -122,6 +151,8 @@ def _silence_stdout() -> None:
 
 
 def _problem(error: Exception) -> Problem:
+    import click
+
     from mempool_cli.errors import MempoolError, Problem
 
     if isinstance(error, MempoolError):
@@ -158,7 +189,7 @@ def _fail(arguments: Sequence[str], problem: Problem) -> int:
 
     if problem.code == "output":
         return _output_failed(problem)
-    wanted = asked(cli, arguments)
+    wanted = _asked(arguments)
     output = Output(format=wanted.format, color=wanted.color)
     try:
         return emit(wanted.command, Answer(failure=wanted.with_options(problem)), output=output)

@@ -32,6 +32,7 @@ _DUMPS = (
     "CUDA_ENABLE_USER_TRIGGERED_COREDUMP",
 )
 _PDEATHSIG = 1
+_NO_PROCESS = "no process can be started"
 _PROGRAM = """\
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])
@@ -90,7 +91,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         ended = {
             "signal": f"the process was killed by {self.signal}",
             "hung": "the process did not end in time and was killed",
-            "exit": f"the process ended with status {self.status}",
+            "exit": f"the process ended with status {self.status}" if self.status is not None else _NO_PROCESS,
             "returned": "the process returned nothing",
         }[self.ended]
         inside = f" in {self.last_call}" if self.last_call else ""
@@ -102,13 +103,21 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 def run_trial(trial: str, payload: bytes, *, limit: float) -> Outcome:
     """Runs `trial`, a `module:function` of type Trial, in a new interpreter, for at most `limit` seconds a part.
 
-    No core is dumped. OSError when there can be no new process.
+    No core is dumped. Where there can be no new process, the outcome says so.
     """
     with ExitStack() as stack:
-        child = Child(stack, trial, payload, limit=limit)
+        try:
+            child = Child(stack, trial, payload, limit=limit)
+        except OSError as error:
+            return not_started(error)
         while not child.over:
             wait([child])
         return child.end()
+
+
+def not_started(error: OSError) -> Outcome:
+    """The outcome of a trial for which there is no process."""
+    return Outcome(ended="exit", words=error.strerror or str(error))
 
 
 def wait(children: Sequence[Child]) -> None:
@@ -130,7 +139,8 @@ def wait(children: Sequence[Child]) -> None:
 class Child:
     """A trial in a process of its own, from its start to `end`; `stack` ends it for certain, where that never comes.
 
-    It has `limit` seconds for each part of its result, and for the first one `start`, if that is more.
+    It has `limit` seconds for each part of its result, and for the first one `start`, if that is more. OSError when
+    there can be no new process.
     """
 
     def __init__(self, stack: ExitStack, trial: str, payload: bytes, *, limit: float, start: float = 0.0) -> None:
@@ -204,6 +214,11 @@ class Child:
         if not self.over and time.monotonic() >= self.deadline:
             self.over, self._in_time = True, False
 
+    @property
+    def doing(self) -> str | None:
+        """The driver call that it is in, or was in last."""
+        return self._calls[-1] if self._calls else _first_line(self._place)
+
     def end(self) -> Outcome:
         """Ends it for certain. What became of it: one that has returned may take its time to go, or not go at all."""
         remains = None if self._in_time and self._gone() else _kill(self._process)
@@ -220,7 +235,7 @@ class Child:
             result=self._result,
             signal=_signal_name(-code) if ended == "signal" else None,
             status=code if code >= 0 else None,
-            last_call=self._calls[-1] if self._calls else _first_line(self._place),
+            last_call=self.doing,
             calls=tuple(self._calls),
             parts=tuple(self._parts),
             remains=remains,

@@ -577,7 +577,7 @@ class VerifyReport(Result, frozen=True, kw_only=True):
 
     @property
     def problem(self) -> Problem | None:
-        """`data-path` for a pair that does not work, else `inconclusive` for one that is not known; None: all do."""
+        """`data-path` for a pair that does not work, else `inconclusive` where not all is known; None: all do."""
         bad = [pair for pair in self.pairs if pair.verdict in _BAD]
         unclear = [pair for pair in self.pairs if pair.verdict in _UNCLEAR]
         tried = [pair for pair in self.pairs if pair.verdict != "skipped"]
@@ -585,6 +585,8 @@ class VerifyReport(Result, frozen=True, kw_only=True):
             return _told("data-path", bad, len(tried), "do not work")
         if unclear:
             return _told("inconclusive", unclear, len(tried), "could not be judged")
+        if len(self.pairs) < self.planned:
+            return Problem(code="inconclusive", message=f"{len(self.pairs)} of {self.planned} pairs are known so far")
         if not tried:
             why = self.pairs[0].why if self.pairs else "there is no pair of devices"
             hint = "`mempool verify --host` tries pools in host memory" if not self.pairs else None

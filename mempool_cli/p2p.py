@@ -22,7 +22,7 @@ class P2PTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 def ordered_pairs(table: P2PTable, count: int, source: str) -> frozenset[Pair]:
     """The pairs among so many devices; MempoolError `input-file`, which names `source`, for one that is none."""
-    groups = (tuple(range(count)),) if table.all else table.groups
+    groups = [set(group) for group in ((range(count),) if table.all else table.groups)]
     pairs = [(a, b) for group in groups for a in group for b in group if a != b]
     return checked((*pairs, *table.pairs), count, source, "p2p")
 

@@ -28,7 +28,7 @@ def parse(text: str, file: str) -> dict[str, Any]:
 
     try:
         return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also of a number with more digits than Python reads
         raise MempoolError("input-file", f"{file}: not TOML: {error}") from error
 
 

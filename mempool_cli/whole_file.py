@@ -9,9 +9,13 @@ from pathlib import Path
 def unwritable(path: Path) -> str | None:
     """Why no file can be put there, as far as that can be told before it is tried; None when it can."""
     try:
+        if path.is_fifo() or path.is_socket():
+            return "it is a pipe"
         path = path.resolve()
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # a loop of links is a RuntimeError before Python 3.13
         return str(error)
+    if path.is_symlink():
+        return "its links lead in a circle"
     if path.is_dir():
         return "it is a directory"
     if not path.parent.is_dir():
@@ -22,17 +26,17 @@ def unwritable(path: Path) -> str | None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Puts the text into the file, through a link into what it leads to; OSError when that cannot be.
+    """Puts the text, as UTF-8, into the file, through a link into what it leads to; OSError when that cannot be.
 
     What is there and is no plain file, a terminal say, is written to, not replaced.
     """
     path = path.resolve()
     if path.exists() and not path.is_file():
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
         return
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
-        new.write_text(text)
+        new.write_text(text, encoding="utf-8")
         new.replace(path)
     except BaseException:
         new.unlink(missing_ok=True)

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 from cli.command_lines import reads
+from cli.conftest import settled
 
 from mempool_cli import exit_status
 from mempool_cli.__main__ import run
+
+from transcripts import printed, shown
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/**/*.md"))]
@@ -87,3 +90,17 @@ def test_the_example_is_real(runtime: Path, capfd: pytest.CaptureFixture[str]) -
     status = run(lines[0].split())
     assert capfd.readouterr() == ("", "\n".join(lines[1:]) + "\n")
     assert shown[2].startswith(f"    {status}\n")
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/pools-and-peers.md"])
+def test_what_a_page_shows_is_real(name: str, runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    transcripts = shown((ROOT / name).read_text())
+    assert len(transcripts) >= 5
+    for command, output in transcripts:
+        assert settled(printed(command, monkeypatch)) == settled(output), command
+
+
+def test_transcripts_are_found() -> None:
+    page = "    $ mempool list\n    no pools\n\n    a program\n    $ mempool show\n\nText\n    mempool devices\n"
+    assert shown(page) == [("mempool list", "no pools\n\na program"), ("mempool show", "")]

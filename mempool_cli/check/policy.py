@@ -18,7 +18,8 @@ from mempool_cli.toml_file import convert, keys, parse, read_text
 
 Wish = Literal["must", "must-not", "may"]
 
-_VERSION = re.compile(r"\d+(\.\d+)*")
+_VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,7}")
+_MAX_DEVICES = 1024
 
 
 class _DriverTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -101,6 +102,9 @@ def read_policy(path: str) -> Policy:
         value = getattr(policy.driver, key)
         if value is not None and not _VERSION.fullmatch(value):
             raise MempoolError("input-file", f"{path}: driver.{key}: {value!r} is no version, as 13.0 is")
+    count = sum(table.count for table in policy.device)
+    if count > _MAX_DEVICES:
+        raise MempoolError("input-file", f"{path}: device: {count} devices, at most {_MAX_DEVICES}")
     if policy.p2p is not None:
         _check_pairs(policy, policy.p2p, path)
     return policy

@@ -11,24 +11,25 @@ from mempool_cli.commands.common import examples
 from mempool_cli.commands.settings import global_options
 
 _COMMANDS = {
-    "devices": "devices:devices",
-    "create": "create:create",
-    "list": "list_pools:list_pools",
-    "show": "show:show",
-    "grant": "grant:grant",
-    "revoke": "revoke:revoke",
-    "probe": "probe:probe",
-    "set-current": "set_current:set_current",
-    "destroy": "destroy:destroy",
-    "session": "session:session",
-    "exec": "exec_program:exec_program",
-    "verify": "verify:verify",
-    "repro": "repro:repro",
-    "doctor": "doctor:doctor",
-    "snapshot": "snapshot:snapshot",
-    "diff": "diff:diff",
-    "check": "check:check",
+    "devices": ("devices:devices", "List the devices, their pool support and their peers."),
+    "create": ("create:create", "Create a pool on a device, the host or a NUMA node."),
+    "list": ("list_pools:list_pools", "List the pools: default, current and created ones."),
+    "show": ("show:show", "Show one pool: its attributes and who may access it."),
+    "grant": ("grant:grant", "Give devices access to a pool, in one cuMemPoolSetAccess."),
+    "revoke": ("revoke:revoke", "Take access to a pool away from devices."),
+    "probe": ("probe:probe", "Ask the driver who may access which pool."),
+    "set-current": ("set_current:set_current", "Make a pool the one that its device allocates from."),
+    "destroy": ("destroy:destroy", "Destroy pools, after taking access away from their peers."),
+    "session": ("session:session", "Start, stop and look at sessions, which hold the pools."),
+    "exec": ("exec_program:exec_program", "Run a program whose pools mempool can see and set."),
+    "verify": ("verify:verify", "Check that access really works, byte by byte."),
+    "check": ("check:check", "Check that this machine is as it should be."),
+    "repro": ("repro:repro", "Prove that the driver has a known bug, or rule it out."),
+    "doctor": ("doctor:doctor", "Find out why this machine cannot, or that it can."),
+    "snapshot": ("snapshot:snapshot", "Print the machine as one JSON document."),
+    "diff": ("diff:diff", "Say what changed from one snapshot to another."),
 }
+"""Where each is, and the first line of its help: to import all for one page takes as long as all the rest."""
 
 
 class Commands(click.Group):
@@ -37,6 +38,11 @@ class Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names in the order of the help page."""
         return list(_COMMANDS)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """A line a command, from what stands here."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in _COMMANDS.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -53,7 +59,7 @@ class Commands(click.Group):
         """The command of that name, or None."""
         if cmd_name not in _COMMANDS:
             return None
-        module, attribute = _COMMANDS[cmd_name].split(":")
+        module, attribute = _COMMANDS[cmd_name][0].split(":")
         command: click.Command = getattr(importlib.import_module(f"mempool_cli.commands.{module}"), attribute)
         return command
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from mempool_cli.commands.common import MempoolCommand, examples, finish, kept
+from mempool_cli.commands.common import MempoolCommand, examples, finish, kept, not_traced
 from mempool_cli.commands.settings import settings
 
 
@@ -73,6 +73,7 @@ def check(
         skip or (wanted.skip if wanted else ()),
         data=data or bool(wanted and wanted.data),
     )
+    not_traced(ctx)
     check_writable(junit)
     source = driver_source(settings(ctx).sim)
     seen = look(source)

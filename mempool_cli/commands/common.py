@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mempool_cli.driver import DriverSource
     from mempool_cli.errors import Problem
     from mempool_cli.model import Answer, Event
+    from mempool_cli.render import Output
     from mempool_cli.requests import AnyRequest, Runner
 
 _STATUS_AFTER_SECONDS = 0.5
@@ -81,19 +82,24 @@ class Host(Enum):
 
 def run(ctx: click.Context, request: AnyRequest, host: Host, *, matrix: bool = False, quiet: bool = False) -> None:
     """Runs the request where it belongs, emits the result and ends the command with its exit status."""
-    _check_text(ctx, request)
+    finish(ctx, answer_to(ctx, request, host), matrix=matrix, quiet=quiet)
+
+
+def answer_to(ctx: click.Context, request: AnyRequest, host: Host) -> Answer:
+    """The answer to the request, from where it belongs."""
+    check_text(ctx, request)
     chosen = settings(ctx)
     deadline = time.monotonic() + (chosen.wait or 0)
     runner, close = choose_runner(chosen, host)
     try:
-        answer = _asked(runner, request, chosen, deadline)
+        answer = asked(runner, request, chosen, deadline)
     except BaseException:
         close()
         raise
-    finish(ctx, _with_cleanup(answer, close()), matrix=matrix, quiet=quiet)
+    return _with_cleanup(answer, close())
 
 
-def _asked(runner: Runner, request: AnyRequest, chosen: Settings, deadline: float) -> Answer:
+def asked(runner: Runner, request: AnyRequest, chosen: Settings, deadline: float) -> Answer:
     """The answer; with --wait, that of a program that has initialised CUDA, if it does so in time."""
     with waiting_for("the program to initialise CUDA" if chosen.wait else "the driver's answer"):
         while True:
@@ -128,7 +134,7 @@ def _with_cleanup(answer: Answer, problems: tuple[Problem, ...]) -> Answer:
     return structs.replace(answer, failure=problems[0]) if problems and not answer.problem else answer
 
 
-def _check_text(ctx: click.Context, request: AnyRequest) -> None:
+def check_text(ctx: click.Context, request: AnyRequest) -> None:
     """No pool and no device can have a name that is not text, and a session could not even be asked for it."""
     from msgspec import json
 
@@ -150,36 +156,56 @@ def finish(
     """Emits the answer and, unless told to stay, ends the command with its exit status."""
     from msgspec import structs
 
-    from mempool_cli.render import Output, emit
+    from mempool_cli.render import emit
 
-    chosen, asked = settings(ctx), ctx.obj()
+    chosen, line = settings(ctx), ctx.obj()
     if answer.problem:
-        answer = structs.replace(answer, failure=asked.with_options(answer.problem))
-    output = Output(
-        format=chosen.format or "table", color=chosen.color or "auto", matrix=matrix, quiet=quiet, verbose=verbose
-    )
-    status = emit(asked.command, answer, output=output)
+        answer = structs.replace(answer, failure=line.with_options(answer.problem))
+    status = emit(line.command, answer, output=output(chosen, matrix=matrix, quiet=quiet, verbose=verbose))
     if leave:
         ctx.exit(status)
+
+
+def output(chosen: Settings, *, matrix: bool = False, quiet: bool = False, verbose: bool = False) -> Output:
+    """How the user wants to see a result."""
+    from mempool_cli.render import Output
+
+    return Output(
+        format=chosen.format or "table", color=chosen.color or "auto", matrix=matrix, quiet=quiet, verbose=verbose
+    )
 
 
 def kept(answer: Answer, write: Callable[[], None]) -> Answer:
     """The answer, after something was written beside it: what cannot be written must not cost what was found.
 
-    It becomes the answer's failure, or is told beside the one that it has.
+    It becomes the answer's failure, or a warning beside the one that it has.
     """
     from msgspec import structs
 
     from mempool_cli.errors import MempoolError
-    from mempool_cli.model import Event
+    from mempool_cli.model import Event, Notice
 
     try:
         write()
     except MempoolError as error:
+        problem = error.problem
         if answer.problem is None:
-            return structs.replace(answer, failure=error.problem)
-        print_event(Event("status", error.problem.message))
+            return structs.replace(answer, failure=problem)
+        if answer.result is None:
+            print_event(Event("status", problem.message))
+            return answer
+        notice = Notice(problem.code, problem.message)
+        warnings = (*answer.result.warnings, notice)
+        return structs.replace(answer, result=structs.replace(answer.result, warnings=warnings))
     return answer
+
+
+def not_traced(ctx: click.Context) -> None:
+    """Says that --trace shows nothing here, where it is asked for."""
+    from mempool_cli.model import Event
+
+    if settings(ctx).trace:
+        print_event(Event("status", "--trace: the calls of trials, in processes of their own, are not shown"))
 
 
 def choose_runner(chosen: Settings, host: Host) -> tuple[Runner, Cleanup]:

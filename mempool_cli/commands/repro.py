@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from mempool_cli.commands.common import MempoolCommand, examples, finish, kept, print_event
+from mempool_cli.commands.common import MempoolCommand, examples, finish, kept, not_traced, print_event
 from mempool_cli.commands.settings import settings
 
 
@@ -76,6 +76,9 @@ def repro(
     wanted = _wanted(ctx, names, all_bugs=all_bugs, traps=traps)
     if emit_c and len(wanted) != 1:
         raise click.UsageError("--emit-c writes one program: give one NAME", ctx)
+    if redact and not report:
+        raise click.UsageError("--redact is about --report", ctx)
+    not_traced(ctx)
     check_writable(emit_c, report)
     source = driver_source(settings(ctx).sim)
     if allow_faults and source.sim is None:

@@ -60,14 +60,18 @@ class Seconds(click.ParamType[float]):
 
     name = "seconds"
 
+    def __init__(self, least: float = 0.0) -> None:
+        self._least = least
+
     def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Seconds, more than 0."""
+        """Seconds, more than 0 and not below the least."""
         try:
             seconds = float(value)
         except ValueError:
             seconds = 0.0
-        if not 0 < seconds <= _LONGEST_SECONDS:  # nan is neither
-            self.fail(f"{value!r} is no time; write seconds, up to {_LONGEST_SECONDS:.0f}", param, ctx)
+        if not (0 < seconds <= _LONGEST_SECONDS and seconds >= self._least):  # nan is neither
+            limits = f"from {self._least:g} to" if self._least else "up to"
+            self.fail(f"{value!r} is no time; write seconds, {limits} {_LONGEST_SECONDS:.0f}", param, ctx)
         return seconds
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from mempool_cli.commands.common import MempoolCommand, examples, finish, kept
+from mempool_cli.commands.common import MempoolCommand, examples, finish, kept, not_traced
 from mempool_cli.commands.settings import settings
 from mempool_cli.commands.sizes import Size
 from mempool_cli.commands.words import DeviceWords
@@ -34,7 +34,7 @@ def _checked(ctx: click.Context, param: click.Parameter, sizes: tuple[int, ...])
         "mempool --sim dgx-h200,fault=mirror:2-5 verify",
     ),
 )
-@click.option("--owner", cls=DeviceWords, help="Owners of the memory: devices, host (default: all devices)")
+@click.option("--owner", cls=DeviceWords, help="Owners of the memory: devices, host, numa:0 (default: all devices)")
 @click.option("--accessor", cls=DeviceWords, help="Devices that access it (default: all)")
 @click.option("--host", is_flag=True, help="Pools in host memory, too")
 @click.option(
@@ -90,14 +90,18 @@ def verify(
     from mempool_cli.verify import run
     from mempool_cli.verify.pair import Choices
 
+    if redact and not report:
+        raise click.UsageError("--redact is about --report", ctx)
+    not_traced(ctx)
     check_writable(report)
     wanted = run.Wanted(owners=owner, accessors=accessor, host=host, jobs=jobs)
     choices = Choices(sizes=sizes, repeat=repeat, limit=limit, allow_faults=allow_faults)
     planned = run.plan(driver_source(settings(ctx).sim), wanted, choices)
-    if isinstance(planned, Answer):
-        finish(ctx, planned, verbose=verbose)
-        return
     file = ReportFile(report, "verify", redact=redact) if report else None
+    if isinstance(planned, Answer):
+        failed = planned
+        finish(ctx, kept(failed, lambda: file.write(failed, ())) if file else failed)
+        return
     with Progress(len(planned.pairs), color=settings(ctx).color or "auto") as progress:
 
         def on_pair(pair: PairResult, so_far: Answer) -> None:

@@ -47,13 +47,13 @@ def emit(command: str, answer: Answer, *, output: Output) -> int:
 
     width = terminal_width(sys.stdout)
     lines = result_lines(answer, as_matrix=output.matrix, quiet=output.quiet, verbose=output.verbose, width=width)
-    notes = note_lines(answer, quiet=output.quiet)
+    notes = note_lines(answer, quiet=output.quiet, width=terminal_width(sys.stderr))
     try:
         if lines:
-            write_result(sys.stdout, _painted(lines, sys.stdout, output.color), hint=hint)
+            write_result(sys.stdout, painted(lines, sys.stdout, output.color), hint=hint)
     finally:
         if notes:
-            write_note(sys.stderr, _painted(notes, sys.stderr, output.color))
+            write_note(sys.stderr, painted(notes, sys.stderr, output.color))
     return answer.exit
 
 
@@ -74,7 +74,7 @@ def print_problem(problem: Problem, *, color: Color = "auto") -> None:
     """Writes a failure to stderr as text, whatever the format: for one that stdout cannot carry. Never raises."""
     from mempool_cli.render.text import problem_lines
 
-    write_note(sys.stderr, _painted(problem_lines(problem), sys.stderr, color))
+    write_note(sys.stderr, painted(problem_lines(problem, terminal_width(sys.stderr)), sys.stderr, color))
 
 
 def print_event(event: Event) -> None:
@@ -87,7 +87,8 @@ def event_line(event: Event) -> str:
     return visible(event.text)
 
 
-def _painted(lines: Sequence[Text], stream: TextIO | None, color: Color) -> str:
+def painted(lines: Sequence[Text], stream: TextIO | None, color: Color) -> str:
+    """The lines as the stream should get them."""
     from mempool_cli.render.layout import coloured, plain
 
     return coloured(lines) if wants_colour(stream, color) else plain(lines)

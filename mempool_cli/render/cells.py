@@ -26,8 +26,6 @@ STYLES = {
     "own:": "bold red",
     "RW": "green",
     "R": "cyan",
-    "np": "dim",
-    "n/s": "dim",
     "0xN?": "magenta",
     "err": "bold red",
 }

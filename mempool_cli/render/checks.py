@@ -7,7 +7,7 @@ from rich.text import Text
 from mempool_cli.model import CheckCase, CheckList, CheckReport, CheckResult
 from mempool_cli.render.layout import Part, grid, line
 
-_STYLES = {"passed": "green", "failed": "bold red", "error": "bold red", "skipped": "yellow"}
+_STYLES = {"passed": "green", "failed": "bold red", "error": "bold red", "skipped": "magenta"}
 _MANY = 4
 
 

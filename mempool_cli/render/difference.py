@@ -37,18 +37,18 @@ def _change(change: Change, name: Name) -> list[Part]:
         return _capability(change, name)
     if change.kind == "access":
         pool = f"the default pool of {name(change.owner)}"
-        return [("access", "bold yellow"), f" of {name(change.device)} to {pool}: {_arrow(change)}"]
+        return [("access", "bold magenta"), f" of {name(change.device)} to {pool}: {_arrow(change)}"]
     if change.kind in _WORDS:
-        fate = (_WORDS[change.kind], _STYLES.get(change.kind, "bold yellow"))
+        fate = (_WORDS[change.kind], _STYLES.get(change.kind, "bold magenta"))
         return [f"{name(change.device)} ", fate, f": {values}" if values else ""]
-    return [(change.kind, "bold yellow"), f": {values}"]
+    return [(change.kind, "bold magenta"), f": {values}"]
 
 
 def _capability(change: Change, name: Name) -> list[Part]:
     value = change.values[0]
     word, fate = _CAPABILITY.get((value.old or "", value.new or ""), ("changed", f"reaches ({_arrow(change)})"))
     back = f", and {name(change.owner)} {fate} {name(change.device)}" if change.both_ways else ""
-    style = _STYLES.get(word, "bold yellow")
+    style = _STYLES.get(word, "bold magenta")
     return [(f"capability {word}", style), f": {name(change.device)} {fate} {name(change.owner)}{back}"]
 
 

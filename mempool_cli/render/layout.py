@@ -1,8 +1,12 @@
-"""Lines and columns of text, as rich `Text`: every string that is shown passes through here and is made safe."""
+"""Lines and columns of text, as rich `Text`: every string that is shown passes through here and is made safe.
+
+Of colours only those that can be read on black and on white: no yellow, nothing dim.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from io import StringIO
 
 from rich.cells import cell_len
@@ -14,6 +18,10 @@ Part = str | tuple[str, str]
 """Text, or text and its style."""
 
 _GAP = "  "
+_NARROWEST = 24
+_WORD = re.compile(r" *[^ ]+")
+_WHOLE = re.compile(r" *(?:`[^`]*`|[^ ])+")  # a command to be copied stays whole
+_COLUMN = re.compile(r"\S  +(?=\S)")
 
 
 def line(*parts: Part) -> Text:
@@ -45,6 +53,55 @@ def grid(
             lines.append(Text())
         lines.extend(_row(row, block, widths, indent) for row in table)
     return lines
+
+
+def folded(lines: Iterable[Text], width: int | None) -> list[Text]:
+    """The lines, those that are wider folded at blanks; what follows stands below the last column on the left half.
+
+    A word that does not fit is left whole, to be copied, and so are lines where there is no room. None: no limit.
+    """
+    return [part for text in lines for part in _folded(text, width)]
+
+
+def _folded(text: Text, width: int | None) -> Iterator[Text]:
+    if width is None or text.cell_len <= width:
+        yield text
+        return
+    indent = _hanging(text.plain, width)
+    if width - indent < _NARROWEST:
+        yield text
+        return
+    cuts: list[int] = []
+    used = 0
+    for start, word in _words(text.plain, width - indent):
+        wide = _width(word)
+        if used and used + wide > width:
+            cuts.append(start)
+            used = indent + _width(word.lstrip(" "))
+        else:
+            used += wide
+    first, *more = text.divide(cuts)
+    yield first
+    for part in more:
+        blanks = len(part.plain) - len(part.plain.lstrip(" "))
+        rest = part[blanks:]
+        rest.pad_left(indent)
+        yield rest
+
+
+def _words(content: str, room: int) -> Iterator[tuple[int, str]]:
+    """Where each word begins, with the blanks before it, and the word; a command is one if there is room for it."""
+    for whole in _WHOLE.finditer(content):
+        if _width(whole[0].strip(" ")) <= room:
+            yield whole.start(), whole[0]
+        else:
+            yield from ((whole.start() + word.start(), word[0]) for word in _WORD.finditer(whole[0]))
+
+
+def _hanging(content: str, width: int) -> int:
+    """Where the rest of a folded line begins."""
+    columns = [found.end() for found in _COLUMN.finditer(content) if found.end() <= width // 2]
+    return _width(content[: columns[-1]]) if columns else len(content) - len(content.lstrip(" ")) + 2
 
 
 def plain(lines: Sequence[Text]) -> str:

@@ -8,7 +8,7 @@ from mempool_cli.model import BugList, Reproduction, ReproReport, ReproTrial
 from mempool_cli.render.layout import grid, line
 
 _HEAD = ("arm", "history", "run", "verdict", "answered", "why")
-_STYLES = {"affected": "bold red", "present": "yellow", "failed": "bold red", "inconclusive": "bold yellow"}
+_STYLES = {"affected": "bold red", "present": "magenta", "failed": "bold red", "inconclusive": "bold magenta"}
 
 
 def bugs(result: BugList, width: int | None) -> list[Text]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import select
+import time
 from typing import BinaryIO, Literal, TextIO
 
 from mempool_cli.errors import MempoolError
@@ -29,6 +31,19 @@ def terminal_width(stream: TextIO | None) -> int | None:
 def is_terminal(stream: TextIO | None) -> bool:
     """Whether the stream is open and a terminal."""
     return stream is not None and not stream.closed and stream.isatty()
+
+
+def pause(stream: TextIO | None, seconds: float) -> None:
+    """Waits so long. Raises BrokenPipeError when the reader of the stream goes away meanwhile."""
+    poll = select.poll()
+    try:
+        assert stream is not None
+        poll.register(stream.fileno(), 0)  # an error and a hang-up are always told
+    except (OSError, ValueError):
+        time.sleep(seconds)
+        return
+    if poll.poll(seconds * 1000):
+        raise BrokenPipeError(errno.EPIPE, "the reader went away")
 
 
 def write_result(stream: TextIO | None, text: str, *, hint: str | None = None) -> None:

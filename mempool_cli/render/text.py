@@ -30,7 +30,7 @@ from mempool_cli.model import (
 from mempool_cli.render import changes, checks, reproductions, sessions, tables, verification
 from mempool_cli.render.diagnosis import diagnosis
 from mempool_cli.render.difference import difference
-from mempool_cli.render.layout import line
+from mempool_cli.render.layout import folded, line
 from mempool_cli.render.matrix import matrix
 from mempool_cli.render.scope import scope, simulated
 
@@ -46,33 +46,33 @@ def result_lines(answer: Answer, *, as_matrix: bool, quiet: bool, verbose: bool,
         return [line(answer.result.pool.name)]
     lines = body(answer.result, as_matrix=as_matrix, verbose=verbose, width=width)
     if label := simulated(answer):
-        lines.insert(0, line((label, "bold yellow")))
+        lines.insert(0, line((label, "bold magenta")))
     if words := scope(answer):
         if isinstance(answer.result, DeviceList | PoolList | PoolDetail | AccessMatrix):
             lines.append(line())
-        lines += [line((part, "dim")) for part in words.splitlines()]
-    return lines
+        lines += [line(part) for part in words.splitlines()]
+    return folded(lines, width)
 
 
-def note_lines(answer: Answer, *, quiet: bool) -> list[Text]:
+def note_lines(answer: Answer, *, quiet: bool, width: int | None) -> list[Text]:
     """What goes to stderr: the label where stdout has none, warnings, then the failure."""
     lines: list[Text] = []
     label = simulated(answer)
     if label and (answer.result is None or (quiet and isinstance(answer.result, PoolCreated))):
-        lines.append(line((label, "bold yellow")))
+        lines.append(line((label, "bold magenta")))
     for notice in answer.result.warnings if answer.result else ():
-        lines.append(line(("warning:", "bold yellow"), f" {notice.message} [{notice.code}]"))
-    return lines + (problem_lines(answer.problem) if answer.problem else [])
+        lines.append(line(("warning:", "bold magenta"), f" {notice.message} [{notice.code}]"))
+    return folded(lines, width) + (problem_lines(answer.problem, width) if answer.problem else [])
 
 
-def problem_lines(problem: Problem) -> list[Text]:
+def problem_lines(problem: Problem, width: int | None) -> list[Text]:
     """A failure in its four parts: code, what happened, the driver's words, what to try."""
     lines = [line(("error:", "bold red"), f" {problem.message} [{problem.code}]")]
     if words := problem.driver:
         lines.append(line(f"  driver: {words.call} = {words.name} ({words.code})"))
     if problem.hint:
         lines.append(line(f"  try: {problem.hint}"))
-    return lines
+    return folded(lines, width)
 
 
 def body(  # noqa: C901 - one arm a type
@@ -111,7 +111,7 @@ def body(  # noqa: C901 - one arm a type
         case CheckList():
             return checks.catalogue(result, width)
         case Diagnosis():
-            return diagnosis(result, width, verbose=verbose)
+            return diagnosis(result, verbose=verbose)
         case Difference():
             return difference(result)
         case VerifyReport():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.text import Text
 
@@ -22,35 +22,39 @@ _LEGEND = {
     "refused": "the driver refused, although the device is capable",
     "leaked": "a kernel got through without access",
     "error": "something else failed",
-    "inconclusive": "nothing is proved",
+    "inconclusive": "not all is proved",
     "skipped": "not tried",
     "self": "the device's own memory, tried only when it is named on both sides",
-    ".": "not known yet",
+    ".": "not tried, or not known yet",
 }
-_STYLES = {"ok": "green", "skipped": "dim", "self": "dim", ".": "dim", "inconclusive": "bold yellow"}
+_STYLES = {"ok": "green", "skipped": "", "self": "", ".": "", "inconclusive": "bold magenta"}
 _LOOK = {
     "mirror": "a virtual machine, in which each card may see a private window of the other; the IOMMU and PCIe ACS",
     "corrupt": "the link (`nvidia-smi nvlink -e`, PCIe errors in the kernel log), the IOMMU and PCIe ACS",
     "dropped": "the IOMMU and PCIe ACS, a virtual machine, a driver bug (`mempool repro peer-write-lost`)",
     "faulted": "Xid lines in the kernel log",
     "hang": "the IOMMU and PCIe ACS, Xid lines in the kernel log; `--owner` and `--accessor` try one pair alone",
-    "refused": "the driver's words with `--verbose`; on NVSwitch machines nvidia-fabricmanager",
-    "leaked": "a driver bug (`mempool repro recycled-handle`, `mempool repro host-pool-revoke`)",
+    "refused": "nvidia-fabricmanager, on NVSwitch machines",
+    "leaked": "a driver bug (`mempool repro recycled-handle`)",
 }
+_LOOK_AT_HOST = {
+    "mirror": "a virtual machine, the IOMMU",
+    "leaked": "a driver bug (`mempool repro host-pool-revoke`)",
+}
+_KINDS = {"zeros": "zeros", "sentinel": "what was there before", "other": "something else"}
 _HEAD = ("owner", "accessor", "order", "path", "verdict", "size", "bandwidth", "why")
 
 
 def report(result: VerifyReport, width: int | None, *, verbose: bool) -> list[Text]:
     """The matrix, what of it is bad, what was skipped, and with `verbose` a line a path."""
     lines = _matrix(result, width)
-    for pair in sorted(result.pairs, key=lambda pair: WORST_FIRST.index(pair.verdict)):
-        if pair.verdict not in ("ok", "skipped"):
-            lines += [line(), *_finding(pair)]
+    for part in _findings(result.pairs):
+        lines += [line(), *part]
     skips = _skips(result.pairs)
     lines += [line(), *skips] if skips else []
     if verbose:
         rows = [row for pair in result.pairs for row in _rows(pair)]
-        lines += [line(), *grid(_HEAD, rows, width=width)] if rows else []
+        lines += [line(), *_table(rows, width)] if rows else []
     return [*lines, line(), *_enforcement(result)]
 
 
@@ -94,43 +98,65 @@ def _cell(found: Mapping[tuple[str, int], str], owner: str, accessor: int) -> st
 # --- what is bad ---
 
 
-def _finding(pair: PairResult) -> list[Text]:
-    """The three layers beside each other, the paths that are not right, and where to look."""
-    verdict = (pair.verdict, _STYLES.get(pair.verdict, "bold red"))
-    lines = [line(f"{pair.name}: ", verdict)]
-    contradiction = _contradiction(pair)
-    lines += [line(f"  {contradiction}:")] if contradiction else []
-    lines += [line(f"  {text}") for text in _unlike(pair)]
+def _findings(pairs: Iterable[PairResult]) -> Iterator[list[Text]]:
+    """The worst first; pairs of which there is the same to say together."""
+    alike: dict[tuple[str, ...], list[PairResult]] = {}
+    for pair in sorted(pairs, key=lambda pair: WORST_FIRST.index(pair.verdict)):
+        if pair.verdict not in ("ok", "skipped"):
+            alike.setdefault((pair.verdict, *_said(pair)), []).append(pair)
+    for (verdict, *said), found in alike.items():
+        names = [found[0].name] if len(found) == 1 else [f"{len(found)} pairs", *_places(found)]
+        head = line(f"{names[0]}: ", (verdict, _STYLES.get(verdict, "bold red")))
+        yield [head, *(line(f"  {text}") for text in (*names[1:], *said))]
+
+
+def _said(pair: PairResult) -> list[str]:
+    """The three layers beside each other, the paths that are not right, what a kernel did, and where to look."""
+    data, enforcement = _unlike(pair)
+    lines = [f"{_contradiction(pair)}:", *data] if data and _contradiction(pair) else data
+    if enforcement:
+        lines += ["without access a kernel has to fault, and:", *enforcement]
     if pair.remains:
-        lines.append(line(f"  process {pair.remains} remains: SIGKILL does not end it, and its devices were left out"))
-    if pair.verdict in _LOOK:
-        lines.append(line(f"  possible: {_LOOK[pair.verdict]}"))
-    return lines
+        lines.append(f"process {pair.remains} remains: SIGKILL does not end it, and its devices were left out")
+    look = _LOOK_AT_HOST.get(pair.verdict) if pair.owner is None else None
+    look = look or _LOOK.get(pair.verdict)
+    return [*lines, f"possible: {look}"] if look else lines
+
+
+def _places(pairs: Iterable[PairResult]) -> list[str]:
+    """A line an owner: `owner 0, accessor 1-7`."""
+    owners: dict[str, list[int]] = {}
+    for pair in pairs:
+        owners.setdefault(_owner(pair), []).append(pair.accessor)
+    return [f"owner {owner}, accessor {ranges(accessors)}" for owner, accessors in owners.items()]
 
 
 def _contradiction(pair: PairResult) -> str | None:
-    """What does not go together; None where nothing is proved."""
-    if pair.verdict in ("error", "inconclusive"):
+    """What does not go together; None where no path is bad."""
+    bad = {path.verdict for path in pair.paths} - {"ok", "skipped", "error", "inconclusive"}
+    if not bad:
         return None
-    if pair.verdict == "leaked":
-        return "without access a kernel has to fault, and did not"
     permission = {"rw": "RW", "r": "R", None: "not read"}.get(pair.access, pair.access)
     said = f"the driver says: capable {'yes' if pair.capable else 'no'}, access {permission}"
-    return f"{said}; and yet" if pair.verdict == "refused" else f"{said}; the data says otherwise"
+    return f"{said}; the data says otherwise" if bad & {"mirror", "corrupt", "dropped"} else f"{said}; and yet"
 
 
-def _unlike(pair: PairResult) -> list[str]:
-    """A line for all paths that came to the same in both orders."""
-    groups: dict[str, list[str]] = {}
+def _unlike(pair: PairResult) -> tuple[list[str], list[str]]:
+    """A line for all paths that came to the same in both orders, and for kernels without access."""
+    data: dict[str, list[str]] = {}
     for path in pair.paths:
         if path.verdict not in ("ok", "skipped"):
-            places = groups.setdefault(f"{path.verdict}: {path.why}{_where(path)}{_answer(path)}", [])
+            places = data.setdefault(f"{path.verdict}: {path.why}{_where(path)}{_answer(path)}", [])
             places.append(f"{path.path} ({path.order})")
+    kernels: dict[str, list[str]] = {}
     for each in pair.negatives:
         if each.verdict not in ("blocked", "dropped"):
             text = f"{each.verdict}: {each.why}{_answer(each)}"
-            groups.setdefault(text, []).append(f"kernel {each.access} without access ({each.variant})")
-    return [f"{', '.join(_merged(places))}: {text}" for text, places in groups.items()]
+            kernels.setdefault(text, []).append(f"kernel {each.access} ({each.variant})")
+    first, second = (
+        [f"{', '.join(_merged(places))}: {text}" for text, places in groups.items()] for groups in (data, kernels)
+    )
+    return first, second
 
 
 def _merged(places: Sequence[str]) -> list[str]:
@@ -146,7 +172,8 @@ def _where(path: PathResult) -> str:
         return ""
     wrong = path.damage.wrong
     words = f"{wrong} of {path.size // 8} longs" if path.size > 8 else "1 long"
-    return f"; at {size(path.size)} {words} wrong, the first at offset {path.damage.first}, {path.damage.kind}"
+    kind = _KINDS[path.damage.kind]
+    return f"; at {size(path.size)} {words} wrong, the first at offset {path.damage.first}: {kind}"
 
 
 def _answer(result: PathResult | NegativeResult | UngrantedCopy) -> str:
@@ -159,30 +186,40 @@ def _answer(result: PathResult | NegativeResult | UngrantedCopy) -> str:
 
 def _skips(pairs: Iterable[PairResult]) -> list[Text]:
     """By reason: a line an owner."""
-    found: dict[str, dict[str, list[int]]] = {}
+    reasons: dict[str, list[PairResult]] = {}
     for pair in pairs:
         if pair.verdict == "skipped":
-            found.setdefault(pair.why, {}).setdefault(_owner(pair), []).append(pair.accessor)
+            reasons.setdefault(pair.why, []).append(pair)
     lines: list[Text] = []
-    for why, owners in found.items():
-        lines.append(line(f"skipped: {why}"))
-        lines += [line(f"  owner {owner}, accessor {ranges(accessors)}") for owner, accessors in owners.items()]
+    for why, found in reasons.items():
+        lines += [line(f"skipped: {why}"), *(line(f"  {place}") for place in _places(found))]
     return lines
 
 
 def _enforcement(result: VerifyReport) -> list[Text]:
-    tried = [pair for pair in result.pairs if pair.negatives]
+    """How many pairs were tried without access, of those that could have been: the owner itself cannot lose it."""
+    could = [pair for pair in result.pairs if pair.paths and pair.owner != pair.accessor]
+    tried = [pair for pair in could if pair.negatives]
     tight = [pair for pair in tried if pair.kept_out]
-    if tried:
-        words = f"kernels without it were kept out on {len(tight)} of {len(tried)} pairs"
-    else:
-        words = (
-            "no pair on which it could be tested" if result.faults_allowed else "not tested; --allow-faults tries it"
-        )
-    return [line(f"is access enforced: {words}")]
+    if not result.faults_allowed:
+        return [line("is access enforced: not tested; --allow-faults tries it")]
+    if not could:
+        return [line("is access enforced: no pair on which it could be tested")]
+    lines = [line(f"is access enforced: kernels without it were kept out on {len(tight)} of {len(could)} pairs")]
+    return lines + [line(f"  not tested: {pair.name}: {pair.verdict}") for pair in could if not pair.negatives]
 
 
 # --- every path ---
+
+
+def _table(rows: Sequence[tuple[Part, ...]], width: int | None) -> list[Text]:
+    """The rows; where there is no room for the reasons beside them, each below its row."""
+    table = grid(_HEAD, rows)
+    if width is None or max(text.cell_len for text in table) <= width:
+        return table
+    head, *lines = grid(_HEAD[:-1], [row[:-1] for row in rows])
+    reasons = [[] if row[-1] == "-" else [line("  ", row[-1])] for row in rows]
+    return [head, *(part for row, reason in zip(lines, reasons, strict=True) for part in (row, *reason))]
 
 
 def _rows(pair: PairResult) -> list[tuple[Part, ...]]:

@@ -12,7 +12,7 @@ from mempool_cli.model import Answer, Event
 from mempool_cli.requests import AnyRequest, OnEvent
 from mempool_cli.session import journal, protocol
 from mempool_cli.session.compatible import check_same
-from mempool_cli.session.connection import AbsentError, Connection, EndedError
+from mempool_cli.session.connection import AbsentError, Connection, EndedError, expected
 from mempool_cli.session.directory import Place
 from mempool_cli.session.environment import Environment
 from mempool_cli.session.lock import POLL_SECONDS, Lock, Watch
@@ -174,8 +174,7 @@ class SessionRunner:
             ) from None
         except EndedError:
             raise self._unanswered(watch) from None
-        assert isinstance(reply, Answered)
-        return reply
+        return expected(reply, Answered)
 
     def _unanswered(self, watch: Watch) -> MempoolError:
         """Why the host closed the connection without an answer."""

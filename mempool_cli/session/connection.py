@@ -7,6 +7,7 @@ import socket
 import time
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 from mempool_cli.errors import MempoolError
 from mempool_cli.session import protocol
@@ -15,6 +16,8 @@ from mempool_cli.session.protocol import HostState, Message, Refused, Reply
 
 _CHUNK = 1 << 18
 
+T = TypeVar("T")
+
 
 class AbsentError(Exception):
     """Nobody listens at this moment: no host, or one that starts or ends right now, or one with a full queue."""
@@ -22,6 +25,21 @@ class AbsentError(Exception):
 
 class EndedError(Exception):
     """The host closed the connection, or died, before it answered."""
+
+
+def expected(reply: Reply, kind: type[T]) -> T:
+    """The reply, if it is of this kind; MempoolError otherwise."""
+    if isinstance(reply, kind):
+        return reply
+    raise _unknown_answer(f"{type(reply).__name__} in place of {kind.__name__}")
+
+
+def _unknown_answer(why: str) -> MempoolError:
+    return MempoolError(
+        "other-version",
+        f"the session answered in a way that this version does not know: {why}",
+        hint="`mempool session stop` ends it",
+    )
 
 
 class Connection:
@@ -68,26 +86,20 @@ class Connection:
         try:
             reply = protocol.decode_reply(self._line())
         except protocol.BadMessageError as error:
-            raise MempoolError(
-                "other-version",
-                f"the session answered in a way that this version does not know: {error}",
-                hint="`mempool session stop` ends it",
-            ) from error
+            raise _unknown_answer(str(error)) from error
         if isinstance(reply, Refused):
             problem = reply.problem
             raise MempoolError(problem.code, problem.message, hint=problem.hint, driver=problem.driver)
         return reply
 
-    def ask(self, message: Message) -> Reply:
-        """Sends a message, and returns the first reply."""
+    def ask(self, message: Message, kind: type[T]) -> T:
+        """Sends a message, and returns the reply, which is of this kind; as `receive` raises."""
         self.send(protocol.encode(message))
-        return self.receive()
+        return expected(self.receive(), kind)
 
     def hello(self) -> HostState:
         """Who is there; as `receive` raises."""
-        reply = self.ask(protocol.Hello())
-        assert isinstance(reply, HostState)
-        return reply
+        return self.ask(protocol.Hello(), HostState)
 
     def _line(self) -> bytes:
         end = self._buffer.find(b"\n")

@@ -34,5 +34,5 @@ def take(place: Place) -> Farewell | None:
         data = place.ended.read_bytes()
         place.ended.unlink()
         return msgspec.json.decode(data, type=Farewell)
-    except (FileNotFoundError, msgspec.MsgspecError, ValueError):
+    except (FileNotFoundError, msgspec.MsgspecError, ValueError, RecursionError):
         return None

@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from mempool_cli.errors import MempoolError
+from mempool_cli.names import NAME
 from mempool_cli.session import protocol
 from mempool_cli.session.directory import Place
 from mempool_cli.session.protocol import HostState
@@ -21,11 +22,12 @@ def write(place: Place, state: HostState) -> None:
 
 
 def read(path: Path) -> HostState | None:
-    """The journal; None when there is none, or none that this version can read."""
+    """The journal; None when there is none, or none that this version can read, or that names no host."""
     try:
-        return protocol.decode_state(path.read_bytes())
+        state = protocol.decode_state(path.read_bytes())
     except (FileNotFoundError, protocol.BadMessageError):
         return None
+    return state if NAME.fullmatch(state.name) else None
 
 
 def death(place: Place) -> MempoolError | None:

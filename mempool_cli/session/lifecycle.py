@@ -161,12 +161,11 @@ def stop(name: str, source: DriverSource, *, kill: bool = False, timeout: float 
     connection, state = _reach_living(name, simulated, deadline)
     with connection, Watch(_place(name, simulated).lock) as watch:
         try:
-            reply = connection.ask(protocol.Stop())
+            reply = connection.ask(protocol.Stop(), Stopped)
         except (TimeoutError, EndedError):
             raise _not_stopped(state) from None
         if not watch.free(deadline):
             raise _not_stopped(state)
-    assert isinstance(reply, Stopped)
     if state.kind == "session":
         _reap(state)
     return SessionStopped(

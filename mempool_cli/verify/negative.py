@@ -65,7 +65,8 @@ def kernel(payload: bytes, reports: Reports) -> bytes:
     except (DriverError, MempoolError) as error:
         found = unready(error)
         spent = found.verdict == "inconclusive"
-        return msgspec.json.encode(Seen(before=found.why, answer=found.driver, spent=spent))
+        why = f"{error.words.call} failed before the kernel" if isinstance(error, DriverError) else found.why
+        return msgspec.json.encode(Seen(before=found.why if spent else why, answer=found.driver, spent=spent))
     reports.part(b"ready")
     return msgspec.json.encode(_seen(bench, plan))
 
@@ -154,7 +155,9 @@ def judge(way: Way, outcomes: Sequence[Outcome]) -> tuple[NegativeVerdict, str, 
     if seen.effect and seen.pageable:
         return "inconclusive", "it got through, and the device may use any memory of the host", seen
     if seen.effect:
-        return "leaked", f"it got through, while access reads {seen.flags:#x}", seen
+        if seen.flags:
+            return "leaked", f"it got through: access was to be revoked, and still reads {seen.flags:#x}", seen
+        return "leaked", "it got through, while access reads NONE", seen
     if seen.flags != AccessFlags.NONE:
         return "inconclusive", f"access reads {seen.flags:#x} where it should be none", seen
     if seen.answer is None:

@@ -30,6 +30,7 @@ from mempool_cli.verify.bench import Unready
 from mempool_cli.verify.negative import CopiesPlan, NegativePlan, Variant, Way, judge
 from mempool_cli.verify.schedule import Steps, Work
 from mempool_cli.verify.trial import Granted, PairPlan, Part, Ready, Sound, Tried
+from mempool_cli.wording import place_name
 
 ORDERS: tuple[Order, ...] = ("grant-first", "allocate-first")
 PATHS: tuple[Path, ...] = (
@@ -49,6 +50,9 @@ _LEAST_FIRST: tuple[tuple[int, Access], ...] = (
     (AccessFlags.READ, "r"),
     (AccessFlags.READWRITE, "rw"),
 )
+# What a processor, or a simulator, gets through at the least: slow is no hang.
+_BYTES_A_SECOND = 64 << 20
+
 _OF_NEGATIVES: dict[NegativeVerdict, PairVerdict] = {
     "leaked": "leaked",
     "hang": "error",
@@ -70,6 +74,11 @@ class Pair:
         return owner_of(self.location)
 
     @property
+    def name(self) -> str:
+        """`device 5 with memory of device 2`."""
+        return f"device {self.accessor} with memory of {place_name(self.owner, spell_location(self.location))}"
+
+    @property
     def devices(self) -> frozenset[int]:
         """Those that its trials use."""
         return frozenset({self.accessor} if self.owner is None else {self.accessor, self.owner})
@@ -77,7 +86,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Choices:
-    """How each pair is tried. `sizes` in bytes, ascending; `limit` in seconds, of a path."""
+    """How each pair is tried. `sizes` in bytes, ascending; `limit` in seconds, of a try of a few MiB."""
 
     sizes: tuple[int, ...]
     repeat: int
@@ -143,7 +152,7 @@ class _Positive:
             repeat=choices.repeat,
             trials=tuple(product(ORDERS, PATHS)),
         )
-        self._limit = choices.limit
+        self._limit = choices.limit + max(choices.sizes) // _BYTES_A_SECOND
         self._left = list(self._plan.trials)
         self._flags: list[int] = []
         self.paths: list[PathResult] = []

@@ -14,12 +14,13 @@ from mempool_cli.driver import DriverSource
 from mempool_cli.driver.port import HOST_LOCATION, Location, LocationType, device_location
 from mempool_cli.errors import Problem
 from mempool_cli.exit_status import Terminated
+from mempool_cli.locations import parse_location
 from mempool_cli.model import Answer, DeviceDetail, DriverInfo, PairResult, VerifyReport, Where
 from mempool_cli.survey import look
 from mempool_cli.verify.pair import Choices, Pair, steps, untried
 from mempool_cli.verify.schedule import Steps, Task, side_by_side
 
-_HOST, _ALL = "host", "all"
+_HOST, _ALL, _NODE = "host", "all", "numa:"
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,8 @@ def verify(planned: Plan, on_pair: OnPair) -> Answer:
                 on_pair(result, planned.answer(found))
     except (KeyboardInterrupt, Terminated) as error:
         code, name = ("interrupted", "SIGINT") if isinstance(error, KeyboardInterrupt) else ("terminated", "SIGTERM")
-        message = f"ended by {name}: {len(found)} of {len(planned.pairs)} pairs are known"
+        running = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
+        message = f"ended by {name}: {len(found)} of {len(planned.pairs)} pairs are known{running}"
         return planned.answer(found, Problem(code=code, message=message))
     return planned.answer(found)
 
@@ -104,7 +106,7 @@ def _results(planned: Plan) -> Generator[tuple[Pair, PairResult], None, None]:
         if cannot:
             yield pair, cannot
         else:
-            tasks.append(Task(pair.devices, _steps(pair, planned), _given_up(pair)))
+            tasks.append(Task(pair.name, pair.devices, _steps(pair, planned), _given_up(pair)))
     yield from side_by_side(tasks, planned.jobs)
 
 
@@ -120,9 +122,10 @@ def _here() -> Where:
 def _pairs(wanted: Wanted, devices: Sequence[DeviceDetail]) -> Iterator[Pair]:
     """Owner by owner. A device is paired with itself only where it is named on both sides."""
     every = range(len(devices))
-    owners = _named([word for word in wanted.owners if word != _HOST], devices)
+    nodes = sorted({word for word in wanted.owners if word.startswith(_NODE)})
+    owners = _named([word for word in wanted.owners if word not in (_HOST, *nodes)], devices)
     accessors = _named(wanted.accessors, devices)
-    if owners is None and wanted.owners and set(wanted.owners) == {_HOST}:
+    if wanted.owners and set(wanted.owners) <= {_HOST, *nodes}:
         owners = []
     for owner in every if owners is None else owners:
         for accessor in every if accessors is None else accessors:
@@ -131,6 +134,9 @@ def _pairs(wanted: Wanted, devices: Sequence[DeviceDetail]) -> Iterator[Pair]:
     if wanted.host or _HOST in wanted.owners:
         for accessor in every if accessors is None else accessors:
             yield Pair(_host_of(devices[accessor]), accessor)
+    for node in nodes:
+        for accessor in every if accessors is None else accessors:
+            yield Pair(parse_location(node, devices), accessor)
 
 
 def _named(words: Sequence[str], devices: Sequence[DeviceDetail]) -> list[int] | None:

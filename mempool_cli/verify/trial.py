@@ -40,7 +40,7 @@ class PairPlan(msgspec.Struct, frozen=True, kw_only=True):
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Both sides are there and are right about memory of their own."""
 
-    native_atomics: bool
+    native_atomics: bool | None
 
 
 class Granted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -144,7 +144,8 @@ class _Trials:
 
     def _inapplicable(self, path: Path) -> str | None:
         if path == "atomic-add" and not self._ready.native_atomics:
-            return "the driver promises no native atomics here"
+            silent = self._ready.native_atomics is None
+            return f"the driver {'does not say whether it promises' if silent else 'promises no'} native atomics here"
         if path.startswith("peer-copy") and not isinstance(self._owner, Device):
             return "a peer copy names two contexts, and the host has none"
         return None
@@ -168,8 +169,15 @@ def sides(driver: Driver, owner: Location, accessor: int, alive: Callable[[], No
     return (device if owner.id == accessor else Device(driver, owner.id)), device
 
 
-def _native_atomics(driver: Driver, owner: Location, accessor: int) -> bool:
-    """Whether the driver promises atomics of the accessor there. At most one call."""
+def _native_atomics(driver: Driver, owner: Location, accessor: int) -> bool | None:
+    """Whether the driver promises atomics of the accessor there; None when it does not say. At most one call."""
+    try:
+        return _promised(driver, owner, accessor)
+    except DriverError:
+        return None
+
+
+def _promised(driver: Driver, owner: Location, accessor: int) -> bool:
     if owner.type != LocationType.DEVICE:
         return bool(driver.device_get_attribute(DeviceAttribute.HOST_NATIVE_ATOMIC_SUPPORTED, accessor))
     if owner.id == accessor:

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from .worlds import World
+from .worlds import SECONDS, World
 
 pytestmark = pytest.mark.standin
 needs_core = pytest.mark.skipif(importlib.util.find_spec("cuda.core") is None, reason="cuda-core is not installed")
@@ -280,3 +280,18 @@ input()
         assert json.loads(granted.out)["data"]["granted"] == [1]
         program.hears()
         assert program.ends() == (0, "", "")
+
+
+def test_a_watch_lasts_as_long_as_the_program(world: World) -> None:
+    with world.program(f"{BINDINGS}\ncall('cuInit', 0)\nsay('ready')\ninput()") as program:
+        assert program.says() == "ready"
+        watch = world.start("mempool", *TRAIN, "probe", "0", "--watch", "0.1")
+        assert watch.stdout is not None
+        for _ in range(4):
+            watch.stdout.readline()
+        world.mempool(*TRAIN, "grant", "0", "--to", "2")
+        assert watch.stdout.readline() == "default:0: device 2 none -> RW\n"
+        program.hears()
+        out, err = watch.communicate(timeout=SECONDS)
+    told = "error: program train has ended [no-session]\n  try: `mempool session list`\n"
+    assert (watch.returncode, out, err) == (5, "", told)

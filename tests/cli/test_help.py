@@ -5,7 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import click
 import pytest
+
+from mempool_cli.commands import cli
 
 from .command_lines import every_command, reads
 from .conftest import Mempool
@@ -83,3 +86,13 @@ print("loaded:", *sorted(set(sys.modules) - known))
     assert loaded[0] == "loaded:"
     assert "mempool_cli.commands" in loaded
     assert [name for name in loaded if name in SLOW or name.startswith(tuple(f"{slow}." for slow in SLOW))] == []
+
+
+def test_the_first_page_has_the_first_line_of_each(mempool: Mempool) -> None:
+    """It is written twice, so that the page imports no command."""
+    page = mempool("--help").out
+    ctx = click.Context(cli)
+    for name in cli.list_commands(ctx):
+        command = cli.get_command(ctx, name)
+        assert command is not None
+        assert f"\n  {name:<13}{command.get_short_help_str(limit=100)}\n" in page

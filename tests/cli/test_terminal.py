@@ -86,10 +86,31 @@ device  uuid
 1       GPU-e60664c9-5fa7-55d3-b3e9-2383ca5faf7d
 2       GPU-ddd6ede9-f2b5-5396-a65b-2b9452a400eb
 
-no session was asked: in a new process pools start ungranted
-a program's pools are its own: see `mempool exec`
+no session was asked: in a new process pools
+  start ungranted
+a program's pools are its own: see
+  `mempool exec`
 """
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "folded"),
+    [
+        ("devices", "device  pools  host pools  peers"),
+        ("show 0", "device  uuid"),
+        ("check --list", "check       what"),
+        ("repro --list", "               pool says NONE"),
+        ("repro pointer-flags --repeat 1", "  there is not"),
+        ("doctor", "no libcuda, IOMMU, container or"),
+        ("verify --owner 0 --accessor 1 --size 8 -v", "    first at offset 0: what was there before"),
+    ],
+)
+def test_80_columns_are_enough(runtime: Path, arguments: str, folded: str) -> None:
+    done = on_terminal(80, "--sim", "8,fault=mirror:0-1", *arguments.split(), "--color", "never")
+    lines = done.out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(folded in line for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ warn  iommu    AMD-Vi translates addresses: P2P over PCIe can be slow, hang or
                0000:03:00.0: group 27, type DMA-FQ
                kernel command line: amd_iommu=on
                try: `mempool verify` shows whether data gets through; if it does
-               not, put iommu=pt on the kernel's command line
+                 not, put iommu=pt on the kernel's command line
 """
     )
 

@@ -17,7 +17,7 @@ from mempool_cli.driver import driver_source
 from mempool_cli.errors import DriverWords, Problem
 from mempool_cli.model import Diagnosis, DriverInfo, Finding, Libcuda
 from mempool_cli.render.diagnosis import diagnosis
-from mempool_cli.render.layout import plain
+from mempool_cli.render.layout import folded, plain
 
 Tree = Mapping[str, str]
 
@@ -113,4 +113,4 @@ def examined(
 def text(findings: tuple[Finding, ...], *topics: str, verbose: bool = False, width: int | None = None) -> str:
     """What a user sees of these topics, or of all."""
     shown = [finding for finding in findings if not topics or finding.topic in topics]
-    return plain(diagnosis(Diagnosis(findings=tuple(shown)), width, verbose=verbose))
+    return plain(folded(diagnosis(Diagnosis(findings=tuple(shown)), verbose=verbose), width))

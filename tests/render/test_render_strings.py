@@ -43,7 +43,7 @@ def test_strings_print_as_they_are_with_controls_escaped(given: str, shown: str,
 
 
 def uncoloured(text: str) -> str:
-    for code in ("0", "1", "2", "1;31", "1;33", "32", "36"):
+    for code in ("0", "1", "2", "1;31", "1;35", "32", "36"):
         text = text.replace(f"\x1b[{code}m", "")
     return text
 

@@ -684,4 +684,4 @@ def test_what_cannot_be_written_costs_no_verdict(mempool: Mempool) -> None:
     assert done.err.endswith("error: /dev/full cannot be written: No space left on device [output]\n")
     affected = mempool("--sim", AFFECTED, "repro", *QUICK, "--report", "/dev/full")
     assert affected.status == 1
-    assert "/dev/full cannot be written: No space left on device\n" in affected.err
+    assert "warning: /dev/full cannot be written: No space left on device [output]\n" in affected.err

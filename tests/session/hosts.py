@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import mempool_cli
-from mempool_cli.driver import driver_source
+from mempool_cli.driver import DriverSource, driver_source
 from mempool_cli.errors import MempoolError, Problem
 from mempool_cli.model import Answer, Event
 from mempool_cli.requests import AnyRequest, OnEvent
@@ -25,7 +25,7 @@ from mempool_cli.session import lifecycle
 from mempool_cli.session.environment import Environment
 from mempool_cli.session.lease import Lease
 from mempool_cli.session.protocol import HostState
-from mempool_cli.session.server import Server
+from mempool_cli.session.server import HostRunner, Server
 
 SECONDS = 20
 PACKAGE = str(Path(mempool_cli.__file__).parent.parent)
@@ -176,8 +176,9 @@ class Hooks:
 @contextmanager
 def served(
     path: Path,
-    runner: ScriptedRunner,
+    runner: HostRunner,
     *,
+    source: DriverSource = SIM,
     provisional: bool = False,
     idle_timeout: int = 0,
     first_use: float | None = None,
@@ -193,8 +194,8 @@ def served(
         runner,
         lease,
         hooks,
-        driver=SIM.digest,
-        sim=SIM.sim,
+        driver=source.digest,
+        sim=source.sim,
         here=Environment.current,
         provisional=provisional,
     )

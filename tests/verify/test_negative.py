@@ -64,8 +64,8 @@ def outcome(seen: Seen | None, **fields: object) -> Outcome:
     [
         (Seen(flags=0, answer=ILLEGAL), "blocked", "it faulted"),
         (Seen(flags=0, answer=ILLEGAL, effect=False), "blocked", "it faulted, and changed nothing"),
-        (Seen(flags=0, answer=ILLEGAL, effect=True), "leaked", "it got through, while access reads 0x0"),
-        (Seen(flags=0, effect=True), "leaked", "it got through, while access reads 0x0"),
+        (Seen(flags=0, answer=ILLEGAL, effect=True), "leaked", "it got through, while access reads NONE"),
+        (Seen(flags=0, effect=True), "leaked", "it got through, while access reads NONE"),
         (
             Seen(flags=0, effect=True, pageable=True),
             "inconclusive",
@@ -96,7 +96,7 @@ def test_nothing_of_the_payload_was_read() -> None:
 
 def test_a_revoke_that_left_access_and_let_through_is_a_leak() -> None:
     verdict, why, _ = judge("write", [outcome(THROUGH), outcome(THROUGH)])
-    assert (verdict, why) == ("leaked", "it got through, while access reads 0x3")
+    assert (verdict, why) == ("leaked", "it got through: access was to be revoked, and still reads 0x3")
 
 
 @pytest.mark.parametrize(

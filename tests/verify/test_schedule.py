@@ -35,7 +35,7 @@ def task(name: str, devices: set[int], *trials: str, limit: float = 20) -> Task[
             remaining.extend([outcome.remains] if outcome.remains else [])
         return f"{name}: {' '.join(ends)}"
 
-    return Task(frozenset(devices), steps(), lambda pid: f"{name}: left out")
+    return Task(name, frozenset(devices), steps(), lambda pid: f"{name}: left out")
 
 
 def results(*tasks: Task[str], jobs: int = 4) -> list[str]:

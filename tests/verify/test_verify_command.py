@@ -119,10 +119,11 @@ MIRROR = """\
 device 0 with memory of device 1: mirror
   the driver says: capable yes, access RW; the data says otherwise:
   kernel-write, peer-copy-write, copy-write: mirror: the writer sees its own data, the owner does not; \
-at 8 B 1 long wrong, the first at offset 0, sentinel
+at 8 B 1 long wrong, the first at offset 0: what was there before
   kernel-read, peer-copy-read, copy-read: mirror: the accessor sees what it wrote itself, not what the owner wrote \
-after it; at 8 B 1 long wrong, the first at offset 0, other
-  atomic-add: dropped: what the accessor added is not in the sum; at 8 B 1 long wrong, the first at offset 0, other
+after it; at 8 B 1 long wrong, the first at offset 0: something else
+  atomic-add: dropped: what the accessor added is not in the sum; at 8 B 1 long wrong, \
+the first at offset 0: something else
   possible: a virtual machine, in which each card may see a private window of the other; the IOMMU and PCIe ACS
 
 """
@@ -240,9 +241,9 @@ def test_access_is_enforced(mempool: Mempool) -> None:
 
 LEAK = """\
 device 0 with memory of the host: leaked
-  without access a kernel has to fault, and did not:
-  kernel write without access, kernel read without access: leaked: it got through, while access reads 0x0
-  possible: a driver bug (`mempool repro recycled-handle`, `mempool repro host-pool-revoke`)
+  without access a kernel has to fault, and:
+  kernel write, kernel read: leaked: it got through, while access reads NONE
+  possible: a driver bug (`mempool repro host-pool-revoke`)
 
 is access enforced: kernels without it were kept out on 0 of 1 pairs
 """
@@ -254,6 +255,35 @@ def test_a_leak(mempool: Mempool) -> None:
     assert done.out.endswith(LEAK)
 
 
+def test_data_and_enforcement_are_two_findings(mempool: Mempool) -> None:
+    spec = "2,fault=leak:0-1,fault=drop-writes:0-1"
+    done = mempool("--sim", spec, "verify", "--owner", "0", "--accessor", "1", "--allow-faults", "--size", "8")
+    assert done.status == 1
+    assert "access RW; the data says otherwise:\n  kernel-write, peer-copy-write, copy-write: dropped: " in done.out
+    assert "  without access a kernel has to fault, and:\n" in done.out
+    assert (
+        "\n  kernel write: inconclusive: its twin, which differs only in the grant, did not get through: " in done.out
+    )
+    assert "\n  kernel read: leaked: it got through, while access reads NONE\n" in done.out
+
+
+def test_a_pair_on_which_enforcement_was_not_tested(mempool: Mempool) -> None:
+    done = mempool("--sim", "2,fault=hang:0-1", "verify", "--limit", "1", "--allow-faults", "--size", "8")
+    assert done.out.endswith(
+        "is access enforced: kernels without it were kept out on 1 of 2 pairs\n"
+        "  not tested: device 1 with memory of device 0: hang\n"
+    )
+    assert "  the driver says: capable yes, access RW; and yet:\n  kernel-write (grant-first): hang: " in done.out
+
+
+def test_pairs_with_the_same_finding_are_told_once(mempool: Mempool) -> None:
+    done = mempool("--sim", "3,fault=drop-writes", "verify", "--size", "8", "--repeat", "1")
+    assert done.status == 1
+    assert done.out.count("the data says otherwise") == 1
+    places = "  owner 0, accessor 1-2\n  owner 1, accessor 0, 2\n  owner 2, accessor 0-1\n"
+    assert f"\n6 pairs: dropped\n{places}  the driver says: " in done.out
+
+
 # --- the command line ---
 
 
@@ -262,6 +292,7 @@ def test_a_leak(mempool: Mempool) -> None:
     [
         (("--owner", "9"), "unknown-device", "there is no device 9: devices 0 to 1 are visible"),
         (("--accessor", "host"), "unknown-device", "'host' names no device"),
+        (("--redact",), "usage", "--redact is about --report"),
         (("--size", "12"), "usage", "12 bytes: a size is a multiple of 8"),
         (("--size", "0"), "usage", "0 bytes: a size is a multiple of 8"),
     ],
@@ -273,10 +304,53 @@ def test_wrong_words(mempool: Mempool, arguments: tuple[str, ...], code: str, wo
     assert words in found["error"]["message"]
 
 
-def test_a_report_that_cannot_be_put_there(mempool: Mempool) -> None:
-    done = mempool("--sim", "2", "verify", "--report", "/no/such/directory/r.json")
-    assert (done.status, done.out) == (74, "")
-    assert done.err.startswith("error: /no/such/directory/r.json cannot be written: there is no directory")
+def test_a_report_that_cannot_be_put_there(mempool: Mempool, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for file, why in (
+        ("/no/such/directory/r.json", "there is no directory /no/such/directory"),
+        (str(tmp_path / "pipe"), "it is a pipe"),
+        (str(tmp_path / "loop"), ""),
+    ):
+        done = mempool("--sim", "2", "verify", "--report", file)
+        assert (done.status, done.out) == (74, "")
+        assert done.err.startswith(f"error: {file} cannot be written: {why}")
+
+
+def test_a_report_of_a_machine_that_cannot(mempool: Mempool, tmp_path: Path) -> None:
+    """Not yesterday's, which was good."""
+    file = tmp_path / "report.json"
+    file.write_text("{}")
+    assert mempool("--sim", "0", "verify", "--report", str(file)).status == 3
+    assert json.loads(file.read_text())["result"]["error"]["code"] == "no-device"
+
+
+def test_a_report_that_cannot_be_written_beside_a_finding(mempool: Mempool) -> None:
+    done, found = of(mempool, "2,fault=mirror:0-1", "--size", "8", "--report", "/dev/full")
+    assert done.status == 1
+    assert [(each["code"], each["message"]) for each in found["warnings"]] == [
+        ("output", "/dev/full cannot be written: No space left on device")
+    ]
+
+
+def test_nothing_is_traced(mempool: Mempool) -> None:
+    done = mempool("--sim", "2", "--trace", "verify", "--owner", "0", "--size", "8")
+    assert done.err.startswith("--trace: the calls of trials, in processes of their own, are not shown\n")
+
+
+def test_a_node_of_the_host(mempool: Mempool) -> None:
+    _, found = of(mempool, "dgx-h200", "--owner", "numa:1", "--accessor", "0", "4", "--size", "8", "--repeat", "1")
+    assert cells(found) == {("numa:1", 0): "ok", ("numa:1", 4): "ok"}
+
+
+def test_atomics_of_which_the_driver_does_not_tell(mempool: Mempool, tmp_path: Path) -> None:
+    spec = machine(tmp_path, TWO, failure("cuDeviceGetP2PAttribute"))
+    done, found = of(mempool, spec, "--owner", "0", "--size", "8", "--repeat", "1")
+    (pair,) = found["data"]["pairs"]
+    assert (done.status, pair["verdict"], pair["native_atomics"]) == (0, "ok", None)
+    assert {path["why"] for path in pair["paths"] if path["path"] == "atomic-add"} == {
+        "the driver does not say whether it promises native atomics here"
+    }
 
 
 def test_a_report_that_cannot_be_written_to_its_end(mempool: Mempool) -> None:
@@ -307,7 +381,7 @@ def test_a_bar_on_a_terminal(runtime: Path) -> None:
 
 
 def test_a_report_grows_pair_by_pair(mempool: Mempool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
+    seen: list[tuple[int, bool]] = []
     file = tmp_path / "report.json"
     from mempool_cli.report_file import ReportFile
 
@@ -315,11 +389,12 @@ def test_a_report_grows_pair_by_pair(mempool: Mempool, tmp_path: Path, monkeypat
 
     def watched(self: ReportFile, *arguments: Any, **more: Any) -> None:
         write(self, *arguments, **more)
-        seen.append(len(json.loads(file.read_text())["result"]["data"]["pairs"]))
+        result = json.loads(file.read_text())["result"]
+        seen.append((len(result["data"]["pairs"]), result["ok"]))
 
     monkeypatch.setattr(ReportFile, "write", watched)
     assert mempool("--sim", "2", "verify", "--size", "8", "--report", str(file), "--redact").status == 0
-    assert seen == [1, 2, 2]
+    assert seen == [(1, False), (2, True), (2, True)], "a part of it is never a pass"
     document = json.loads(file.read_text())
     assert (document["schema"], document["result"]["command"]) == ("mempool-report/1", "verify")
     assert document["result"]["data"]["planned"] == 2

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 # 468 of 139.8 GiB, 654 of 100 GiB.
 _ADDRESS_SPACE = (128 * 1024 - 150) * GIB
 _HANDLE_STEP = 0x200
+# The memory of a destroyed pool is read on from, but a session that creates and destroys for weeks must not grow.
+_DEAD_KEPT = 1024
 _HIGH_WATER = (PoolAttribute.RESERVED_MEM_HIGH, PoolAttribute.USED_MEM_HIGH)
 
 
@@ -122,8 +124,9 @@ class Pools(Devices):
         handle, recycled = (new, False) if "fresh-handles" in faults else cycle.take(new)
         pool = SimPool(handle, properties, faults=faults)
         self._dead.pop(handle, None)
+        residue = self._residue.pop(handle, {})
         if recycled and pool.owner is not None and "recycled-handle" in faults:
-            pool.access = self._residue.get(handle, {})
+            pool.access = residue
         self._pools[handle] = pool
         self._address_space_taken += self._address_space(properties)
         return handle
@@ -169,6 +172,13 @@ class Pools(Devices):
                 del self._current[device]
         if not found.allocations:
             self._cycle_of(found).give(pool)
+        if len(self._dead) > _DEAD_KEPT:
+            self._forget(next(iter(self._dead)))
+
+    def _forget(self, pool: int) -> None:
+        """A pool that has been dead for long. What is still allocated from it is its own memory's matter."""
+        del self._dead[pool]
+        self._residue.pop(pool, None)
 
     def _cycle_of(self, pool: SimPool) -> HandleCycle:
         properties = pool.properties

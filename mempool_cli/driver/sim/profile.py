@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
-from importlib import resources
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -121,6 +120,8 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 def profile_names() -> list[str]:
     """The profiles in the package, sorted."""
+    from importlib import resources
+
     return sorted(
         entry.name.removesuffix(".toml")
         for entry in resources.files("mempool_cli.driver.sim").joinpath("profiles").iterdir()
@@ -177,6 +178,8 @@ def _read(base: str, spec: str) -> Profile:
         return _parse(read_text(base, hint=_hint()), base)
     if base not in profile_names():
         raise MempoolError("usage", f"--sim {spec}: there is no profile {base!r}", hint=_hint())
+    from importlib import resources
+
     text = resources.files("mempool_cli.driver.sim").joinpath("profiles", f"{base}.toml").read_text("utf-8")
     return _parse(text, f"{base}.toml")
 
