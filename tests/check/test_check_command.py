@@ -63,6 +63,7 @@ def test_a_bug_fails_its_check_alone(mempool: Mempool) -> None:
     assert done.err.endswith(f"error: 1 of 9 checks failed: recycled: {why} [check-failed]\n")
 
 
+@pytest.mark.usefixtures("here")
 def test_one_device_has_no_pair(mempool: Mempool) -> None:
     status, found = of(mempool, "1", *QUICK)
     assert status == 6
@@ -92,6 +93,7 @@ def test_one_device_has_no_pair(mempool: Mempool) -> None:
         ("no-p2p-2", "grant", 2),
     ],
 )
+@pytest.mark.usefixtures("here")
 def test_pairs_out_of_reach_are_gaps(mempool: Mempool, spec: str, check: str, skipped: int) -> None:
     status, found = of(mempool, spec, "--select", check)
     assert status == 6
@@ -99,6 +101,7 @@ def test_pairs_out_of_reach_are_gaps(mempool: Mempool, spec: str, check: str, sk
     assert whys == [f"the accessor cannot reach the owner {CAPABLE}"] * skipped
 
 
+@pytest.mark.usefixtures("here")
 def test_capability_has_a_direction(mempool: Mempool) -> None:
     _, found = of(mempool, "asym-3", "--select", "capability")
     assert set(cases(found["capability"], "passed")) == {
@@ -108,6 +111,7 @@ def test_capability_has_a_direction(mempool: Mempool) -> None:
     }
 
 
+@pytest.mark.usefixtures("here")
 def test_a_card_without_pools(mempool: Mempool) -> None:
     status, found = of(mempool, "mixed-4", *QUICK)
     assert status == 1
@@ -117,6 +121,7 @@ def test_a_card_without_pools(mempool: Mempool) -> None:
 
 
 @pytest.mark.parametrize(("number", "status"), [("4", 0), ("5", 1)])
+@pytest.mark.usefixtures("here")
 def test_devices_are_required(mempool: Mempool, number: str, status: int) -> None:
     done = mempool("--sim", "4", "check", "--select", "devices", "--require-devices", number)
     assert done.status == status
@@ -132,6 +137,7 @@ def test_data_too(mempool: Mempool) -> None:
     assert "passed: driver, data (3)\n" in done.out
 
 
+@pytest.mark.usefixtures("here")
 def test_no_driver_and_no_device(mempool: Mempool) -> None:
     status, found = of(mempool, "0")
     assert status == 1
@@ -162,6 +168,7 @@ def test_a_call_is_refused(mempool: Mempool, tmp_path: Path, check: str, scripte
     assert list(cases(found[check], "error").values()) == [why]
 
 
+@pytest.mark.usefixtures("here")
 def test_a_capability_that_is_not_told(mempool: Mempool, tmp_path: Path) -> None:
     spec = machine(tmp_path, FOUR, failure("cuDeviceCanAccessPeer", times=1))
     status, found = of(mempool, spec, "--select", "capability", "--select", "grant")
@@ -174,6 +181,7 @@ def test_a_capability_that_is_not_told(mempool: Mempool, tmp_path: Path) -> None
     }
 
 
+@pytest.mark.usefixtures("here")
 def test_a_revoke_that_does_not_take(mempool: Mempool) -> None:
     status, found = of(mempool, "2,fault=host-pool-revoke", "--select", "grant")
     assert status == 1
@@ -186,6 +194,7 @@ def test_a_revoke_that_does_not_take(mempool: Mempool) -> None:
 # --- choosing ---
 
 
+@pytest.mark.usefixtures("here")
 def test_the_list(mempool: Mempool) -> None:
     done = mempool("check", "--list")
     assert done.status == 0
@@ -200,11 +209,13 @@ def test_the_list(mempool: Mempool) -> None:
         (("--skip", "recycled", "--skip", "batch"), IDS[:-2]),
     ],
 )
+@pytest.mark.usefixtures("here")
 def test_checks_are_chosen(mempool: Mempool, arguments: tuple[str, ...], ids: list[str]) -> None:
     assert list(of(mempool, "2", *arguments)[1]) == ids
 
 
 @pytest.mark.parametrize("option", ["--select", "--skip"])
+@pytest.mark.usefixtures("here")
 def test_no_check_of_that_name(mempool: Mempool, option: str) -> None:
     done = mempool("--sim", "2", "check", option, "nope")
     assert (done.status, done.out) == (2, "")
@@ -217,6 +228,7 @@ def test_no_check_of_that_name(mempool: Mempool, option: str) -> None:
 
 
 @pytest.mark.parametrize("spec", PROFILES)
+@pytest.mark.usefixtures("here")
 def test_a_machine_fulfils_its_own_policy(mempool: Mempool, tmp_path: Path, spec: str) -> None:
     status, found = of(mempool, spec, str(policy(mempool, tmp_path, spec)), *QUICK)
     assert status == 0
@@ -228,6 +240,7 @@ def test_all_checks_with_its_own_policy(mempool: Mempool, tmp_path: Path, spec: 
     assert of(mempool, spec, str(policy(mempool, tmp_path, spec)), "--data")[0] == 0
 
 
+@pytest.mark.usefixtures("here")
 def test_a_link_is_gone(mempool: Mempool, tmp_path: Path) -> None:
     rules = policy(mempool, tmp_path, "pcie-4")
     cards = '[[device]]\nname = "NVIDIA RTX A6000"\ncount = 4\n[p2p]\ngroups = [[0, 1]]\n'
@@ -240,6 +253,7 @@ def test_a_link_is_gone(mempool: Mempool, tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.usefixtures("here")
 def test_a_link_that_must_not_be(mempool: Mempool, tmp_path: Path) -> None:
     rules = policy(mempool, tmp_path, "pcie-4")
     cards = '[[device]]\nname = "NVIDIA RTX A6000"\ncount = 4\n[p2p]\ngroups = [[0, 1], [2, 3]]\npairs = [[0, 2]]\n'
@@ -250,6 +264,7 @@ def test_a_link_that_must_not_be(mempool: Mempool, tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.usefixtures("here")
 def test_other_cards(mempool: Mempool, tmp_path: Path) -> None:
     rules = policy(mempool, tmp_path, "pcie-4")
     status, found = of(mempool, "2", str(rules), "--select", "devices")
@@ -261,6 +276,7 @@ def test_other_cards(mempool: Mempool, tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.usefixtures("here")
 def test_an_old_driver(mempool: Mempool, tmp_path: Path) -> None:
     file = tmp_path / "policy.toml"
     file.write_text('[driver]\ncuda = "13.1"\nversion = "580.1"\n[checks]\nselect = ["driver"]\n')
@@ -293,6 +309,7 @@ seconds = 60  # of each trial
 """
 
 
+@pytest.mark.usefixtures("here")
 def test_the_policy_of_a_machine(mempool: Mempool) -> None:
     assert mempool("--sim", "dgx-h200", "check", "--init") == Done(0, DGX, "")
     assert "groups = [[0, 1], [2, 3]]\npairs = []\n" in mempool("--sim", "pcie-4", "check", "--init").out
@@ -322,6 +339,7 @@ def test_the_policy_of_a_machine(mempool: Mempool) -> None:
         ("x = ", "not TOML: Invalid value (at end of document)"),
     ],
 )
+@pytest.mark.usefixtures("here")
 def test_a_policy_that_is_wrong(mempool: Mempool, tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "policy.toml"
     file.write_text(text)
@@ -331,6 +349,7 @@ def test_a_policy_that_is_wrong(mempool: Mempool, tmp_path: Path, text: str, mes
     assert done.err.splitlines()[0].endswith(" [input-file]")
 
 
+@pytest.mark.usefixtures("here")
 def test_a_policy_that_is_not_there(mempool: Mempool) -> None:
     done = mempool("--sim", "2", "check", "/no/such.toml")
     assert done == Done(2, "", "error: cannot read /no/such.toml: No such file or directory [input-file]\n")
@@ -346,6 +365,7 @@ def junit(mempool: Mempool, directory: Path, *arguments: str) -> ElementTree.Ele
     return ElementTree.parse(file).getroot()
 
 
+@pytest.mark.usefixtures("here")
 def test_junit(mempool: Mempool, tmp_path: Path) -> None:
     root = junit(mempool, tmp_path, "--sim", "mixed-4", "check", *QUICK)
     assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("39", "1", "0")
@@ -362,6 +382,7 @@ def test_junit(mempool: Mempool, tmp_path: Path) -> None:
     assert properties["device 2"] == "Tesla K40c, 0000:05:00.0, GPU-ddd6ede9-f2b5-5396-a65b-2b9452a400eb"
 
 
+@pytest.mark.usefixtures("here")
 def test_junit_of_an_error(mempool: Mempool, tmp_path: Path) -> None:
     spec = machine(tmp_path, FOUR, failure("cuMemPoolGetAccess", times=1))
     root = junit(mempool, tmp_path, "--sim", spec, "check", "--select", "fresh")
@@ -370,6 +391,7 @@ def test_junit_of_an_error(mempool: Mempool, tmp_path: Path) -> None:
     assert error.text == "cuMemPoolGetAccess = CUDA_ERROR_UNKNOWN (999)"
 
 
+@pytest.mark.usefixtures("here")
 def test_junit_of_odd_names(mempool: Mempool, tmp_path: Path) -> None:
     """What XML cannot carry, and what it has to escape."""
     spec = machine(tmp_path, '[[device]]\nname = "a<b>&\\u0001\\u00e9"\npools = false\n')
@@ -378,18 +400,21 @@ def test_junit_of_odd_names(mempool: Mempool, tmp_path: Path) -> None:
     assert failed.get("message") == "a<b>&\N{REPLACEMENT CHARACTER}é has no memory pools"
 
 
+@pytest.mark.usefixtures("here")
 def test_junit_that_cannot_be_written(mempool: Mempool) -> None:
     done = mempool("--sim", "2", "check", "--junit", "/no/such/out.xml")
     assert (done.status, done.out) == (74, "")
     assert "/no/such/out.xml cannot be written" in done.err
 
 
+@pytest.mark.usefixtures("here")
 def test_junit_that_cannot_be_written_to_its_end(mempool: Mempool) -> None:
     done = mempool("--sim", "2", "check", "--select", "driver", "--junit", "/dev/full")
     assert (done.status, done.out) == (74, label("2") + "passed: driver\n")
     assert done.err.endswith("error: /dev/full cannot be written: No space left on device [output]\n")
 
 
+@pytest.mark.usefixtures("here")
 def test_annotations(mempool: Mempool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     done = mempool("--sim", "mixed-4", "check", "--select", "pools", "--select", "grant")
@@ -401,6 +426,7 @@ def test_annotations(mempool: Mempool, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (allowed.status, "::" in allowed.err) == (0, False)
 
 
+@pytest.mark.usefixtures("here")
 def test_every_case(mempool: Mempool) -> None:
     done = mempool("--sim", "2", "check", "-v", "--select", "fresh", "--select", "capability")
     assert done.out == label("2") + (

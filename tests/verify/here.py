@@ -24,6 +24,9 @@ class Heard:
         self.parts: list[bytes] = []
         self.last_call = ""
 
+    def __call__(self, call: str) -> None:
+        self.last_call = call
+
     def at(self, call: str) -> None:
         self.last_call = call
 
