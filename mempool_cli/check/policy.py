@@ -136,7 +136,7 @@ def policy_of(driver: DriverInfo | None, devices: Sequence[DeviceDetail]) -> str
     if driver and driver.kernel_module:
         lines.append(f'version = "{driver.kernel_module.version}"  # of the kernel module, at least')
     for (name, pools, host), alike in groupby(devices, key=_kind):
-        lines += ["", "[[device]]", f"name = {json.dumps(name)}", f"count = {len(list(alike))}"]
+        lines += ["", "[[device]]", f"name = {_string(name)}", f"count = {len(list(alike))}"]
         lines += ["pools = false"] * (not pools) + ["host_pools = false"] * (not host)
     table = stated(reach, len(devices))
     if devices:
@@ -150,6 +150,12 @@ def policy_of(driver: DriverInfo | None, devices: Sequence[DeviceDetail]) -> str
 
 def _kind(device: DeviceDetail) -> tuple[str, bool, bool]:
     return device.name, device.pools_supported, device.host_pools_supported
+
+
+def _string(text: str) -> str:
+    """As TOML has it, in ASCII; JSON's pairs of surrogates are no TOML."""
+    spelled = (char if char.isascii() and char.isprintable() else f"\\U{ord(char):08x}" for char in text)
+    return '"' + "".join(f"\\{char}" if char in ('"', "\\") else char for char in spelled) + '"'
 
 
 def _array(rows: Sequence[Sequence[int]]) -> str:

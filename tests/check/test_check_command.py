@@ -235,6 +235,16 @@ def test_a_machine_fulfils_its_own_policy(mempool: Mempool, tmp_path: Path, spec
     assert all(case["expected"] for check in found.values() for case in check["cases"] if case["outcome"] == "skipped")
 
 
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("name", ['a"b\\c', "caf\u00e9", "\u0001\u007f", "\U0001f600", "[x] = 'y' # z"])
+def test_a_card_of_any_name_fulfils_its_policy(mempool: Mempool, tmp_path: Path, name: str) -> None:
+    escaped = "".join(f"\\U{ord(char):08x}" for char in name)
+    spec = machine(tmp_path, f'[[device]]\nname = "{escaped}"')
+    rules = policy(mempool, tmp_path, spec)
+    assert rules.read_text().isascii()
+    assert of(mempool, spec, str(rules), "--select", "devices")[0] == 0
+
+
 @pytest.mark.parametrize("spec", ["1", "pcie-4"])
 def test_all_checks_with_its_own_policy(mempool: Mempool, tmp_path: Path, spec: str) -> None:
     assert of(mempool, spec, str(policy(mempool, tmp_path, spec)), "--data")[0] == 0
