@@ -657,7 +657,8 @@ class CheckReport(Result, frozen=True, kw_only=True):
         gaps = [(check, case) for check in self.checks if check.of_pairs for case in check.gaps]
         if gaps and not self.skips_allowed:
             check, case = gaps[0]
-            message = f"{len(gaps)} cases of pair checks could not be run: {check.id}: {case.name}: {case.why}"
+            cases = f"{len(gaps)} case{'s' if len(gaps) > 1 else ''}"
+            message = f"{cases} of pair checks could not be run: {check.id}: {case.name}: {case.why}"
             hint = "--allow-skips, or a policy that says what this machine should be (`mempool check --init`)"
             return Problem(code="inconclusive", message=message, hint=hint)
         if not any(case.outcome == "passed" for check in self.checks for case in check.cases):
