@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import click
@@ -56,6 +57,7 @@ def check(
     from mempool_cli.check.policy import policy_of, read_policy
     from mempool_cli.check.run import Machine, run_checks
     from mempool_cli.driver import driver_source
+    from mempool_cli.errors import Problem
     from mempool_cli.model import Answer, CheckReport, CheckResult
     from mempool_cli.render.annotations import annotate
     from mempool_cli.render.progress import Progress
@@ -74,12 +76,17 @@ def check(
         data=data or bool(wanted and wanted.data),
     )
     not_traced(ctx)
+    if data and any(fnmatchcase("data", pattern) for pattern in skip):
+        raise click.UsageError("--data wants what --skip leaves out", ctx)
     check_writable(junit)
     source = driver_source(settings(ctx).sim)
     seen = look(source)
     if init:
         if seen.failure:
             finish(ctx, Answer(driver=seen.driver, failure=seen.failure))
+        if any(device.peers_unknown for device in seen.devices):
+            message = "the driver did not say of some pairs whether they are capable: no policy can be made of that"
+            finish(ctx, Answer(driver=seen.driver, failure=Problem(code="unreadable-cells", message=message)))
         click.echo(policy_of(seen.driver, seen.devices), nl=False)
         return
     seconds = limit or (rules.limits.seconds if rules else 60)

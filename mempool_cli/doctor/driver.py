@@ -125,7 +125,8 @@ def start(facts: Facts) -> Finding:
     """What cuInit answered."""
     failure, driver = facts.look.failure, facts.look.driver
     if failure is None:
-        assert driver is not None
+        if driver is None:
+            return warn("cuInit", "CUDA starts, and the driver does not say its version (cuDriverGetVersion)")
         return ok("cuInit", f"CUDA {driver.cuda_version}")
     if failure.code in ("no-bindings", "no-driver") and facts.sources and facts.look.libcuda is None:
         return warn("cuInit", "not called")

@@ -345,6 +345,7 @@ def test_the_policy_of_a_machine(mempool: Mempool) -> None:
             "[[device]]\ncount = 2\n[p2p]\nall = true\nnot_pairs = [[0, 1]]",
             "p2p.not_pairs: (0, 1) must not be capable, and p2p.all says it must",
         ),
+        ('[checks]\ndata = true\nskip = ["d*"]', "checks.skip: it leaves out data, which checks.data wants"),
         ('[checks]\nskip = ["nope"]', "checks.skip: no check is called 'nope'"),
         ("x = ", "not TOML: Invalid value (at end of document)"),
     ],
@@ -363,6 +364,17 @@ def test_a_policy_that_is_wrong(mempool: Mempool, tmp_path: Path, text: str, mes
 def test_a_policy_that_is_not_there(mempool: Mempool) -> None:
     done = mempool("--sim", "2", "check", "/no/such.toml")
     assert done == Done(2, "", "error: cannot read /no/such.toml: No such file or directory [input-file]\n")
+
+
+@pytest.mark.usefixtures("here")
+def test_no_policy_of_what_is_not_known(mempool: Mempool, tmp_path: Path) -> None:
+    done = mempool("--sim", machine(tmp_path, FOUR, failure("cuDeviceCanAccessPeer", times=1)), "check", "--init")
+    assert (done.status, done.out) == (4, "")
+    assert "no policy can be made of that [unreadable-cells]\n" in done.err
+
+
+def test_data_is_wanted_and_skipped(mempool: Mempool) -> None:
+    assert mempool("--sim", "2", "check", "--data", "--skip", "data").status == 2
 
 
 # --- for CI servers ---

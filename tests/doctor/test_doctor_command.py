@@ -154,6 +154,14 @@ def test_a_driver_that_does_not_start(standin: StandIn, code: int, name: str) ->
 
 
 @pytest.mark.standin
+def test_a_driver_that_does_not_say_its_version(standin: StandIn) -> None:
+    with standin.machine("1", failures=[Failure(call="cuDriverGetVersion", code=999)]) as socket:
+        status, out, err = doctor(standin, socket)
+    assert "warn  cuInit        CUDA starts, and the driver does not say its version (cuDriverGetVersion)\n" in out
+    assert (status, err) == (0, "")
+
+
+@pytest.mark.standin
 def test_a_driver_before_cuda_12(standin: StandIn) -> None:
     with standin.machine("1", driver_version=11080) as socket:
         status, out, err = doctor(standin, socket, standin.library_before_12)
