@@ -189,6 +189,8 @@ class Server:
         self._selector.register(sys.stdin.fileno(), selectors.EVENT_READ, self._obey)
         while True:
             for key, _ in self._selector.select():
+                if isinstance(key.fileobj, socket.socket) and key.fileobj.fileno() < 0:
+                    continue  # an order that came up in the same turn has closed it
                 if not key.data() and key.fileobj == sys.stdin.fileno():
                     return
 
