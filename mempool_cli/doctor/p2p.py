@@ -40,7 +40,11 @@ def p2p(facts: Facts) -> Finding:
         return ok("p2p", f"all {count} ordered pairs are capable")
     hint = "`nvidia-smi topo -m` shows the ways between the cards"
     evidence = _incapable(devices, facts.nvml) + unknown
-    return warn("p2p", f"{capable or 'none'} of {count} ordered pairs are capable", evidence=evidence, hint=hint)
+    silent = sum(len(device.peers_unknown) for device in devices)
+    if silent == count:
+        return warn("p2p", f"the driver does not say whether any of {count} ordered pairs is capable", hint=hint)
+    rest = f", {silent} not known" if silent else ""
+    return warn("p2p", f"{capable or 'none'} of {count} ordered pairs are capable{rest}", evidence=evidence, hint=hint)
 
 
 def _incapable(devices: tuple[DeviceDetail, ...], nvml: Nvml | None) -> list[str]:

@@ -182,6 +182,14 @@ def test_p2p_of_simulated_machines(spec: str, shown: str) -> None:
     assert text(simulated(spec), "p2p") == shown + (hint if shown.startswith("warn") else "")
 
 
+def test_pairs_of_which_the_driver_says_nothing(tmp_path: Path) -> None:
+    machine = tmp_path / "machine.toml"
+    failure = '[[failure]]\ncall = "cuDeviceCanAccessPeer"\ncode = 999\nafter = 0\ntimes = 100\n'
+    machine.write_text("[[device]]\ncount = 2\n[p2p]\nall = true\n" + failure)
+    shown = text(simulated(str(machine)), "p2p")
+    assert shown.startswith("warn  p2p  the driver does not say whether any of 2 ordered pairs is capable\n")
+
+
 def test_a_pair_of_which_the_driver_does_not_say(tmp_path: Path) -> None:
     machine = tmp_path / "machine.toml"
     machine.write_text(
@@ -191,7 +199,7 @@ def test_a_pair_of_which_the_driver_does_not_say(tmp_path: Path) -> None:
     assert (
         text(simulated(str(machine)), "p2p")
         == """\
-warn  p2p  1 of 2 ordered pairs are capable
+warn  p2p  1 of 2 ordered pairs are capable, 1 not known
            0 to 1: the driver does not say
            try: `nvidia-smi topo -m` shows the ways between the cards
 """
