@@ -44,25 +44,31 @@ def list_checks() -> CheckList:
 def chosen(select: Sequence[str], skip: Sequence[str], *, data: bool, source: str = "") -> tuple[Check, ...]:
     """Those whose id fits one of `select` (empty: the standard ones) and none of `skip`, in their order.
 
-    MempoolError `usage` or, from the file `source`, `input-file` for a pattern that fits no id.
+    MempoolError `usage` or, from the file `source`, `input-file` for a pattern that fits no id, and where `data`, the
+    wish for that check, is skipped.
     """
     for key, patterns in (("select", select), ("skip", skip)):
         for pattern in patterns:
-            if not any(fnmatchcase(check.id, pattern) for check in CHECKS):
+            if not any(fits(check.id, [pattern]) for check in CHECKS):
                 code, where = ("input-file", f"{source}: checks.{key}") if source else ("usage", f"--{key}")
                 known = ", ".join(check.id for check in CHECKS)
                 raise MempoolError(code, f"{where}: no check is called {pattern!r}", hint=f"the checks are {known}")
-    wanted = [
-        check
-        for check in CHECKS
-        if _fits(check, select, check.standard or data) and not any(fnmatchcase(check.id, each) for each in skip)
-    ]
+    if data and fits("data", skip):
+        if source:
+            raise MempoolError("input-file", f"{source}: checks.skip: it leaves out data, which checks.data wants")
+        raise MempoolError("usage", "--data wants what --skip, or checks.skip of the policy, leaves out")
+    wanted = [check for check in CHECKS if _asked(check, select, check.standard or data) and not fits(check.id, skip)]
     if not wanted:
         raise MempoolError("usage", "no check is left to run", hint="`mempool check --list`")
     return tuple(wanted)
 
 
-def _fits(check: Check, select: Sequence[str], unasked: bool) -> bool:
+def fits(check: str, patterns: Sequence[str]) -> bool:
+    """Whether the id of a check is one of these, or fits one of these globs."""
+    return any(fnmatchcase(check, pattern) for pattern in patterns)
+
+
+def _asked(check: Check, select: Sequence[str], unasked: bool) -> bool:
     if not select:
         return unasked
-    return any(fnmatchcase(check.id, pattern) for pattern in select) or (check.id == "data" and unasked)
+    return fits(check.id, select) or (check.id == "data" and unasked)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import groupby
 from typing import Annotated, Literal
@@ -103,8 +102,6 @@ def read_policy(path: str) -> Policy:
         value = getattr(policy.driver, key)
         if value is not None and not _VERSION.fullmatch(value):
             raise MempoolError("input-file", f"{path}: driver.{key}: {value!r} is no version, as 13.0 is")
-    if policy.checks.data and any(fnmatchcase("data", pattern) for pattern in policy.checks.skip):
-        raise MempoolError("input-file", f"{path}: checks.skip: it leaves out data, which checks.data wants")
     count = sum(table.count for table in policy.device)
     if count > _MAX_DEVICES:
         raise MempoolError("input-file", f"{path}: device: {count} devices, at most {_MAX_DEVICES}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 import click
@@ -53,7 +52,7 @@ def check(
     in processes of its own; no session is touched. Exit status 1: a check failed,
     4: one ended in an error, 6: a pair could not be checked, or nothing was.
     """
-    from mempool_cli.check.catalogue import chosen, list_checks
+    from mempool_cli.check.catalogue import chosen, fits, list_checks
     from mempool_cli.check.policy import policy_of, read_policy
     from mempool_cli.check.run import Machine, run_checks
     from mempool_cli.driver import driver_source
@@ -73,11 +72,9 @@ def check(
     checks = chosen(
         select or (wanted.select if wanted else ()),
         skip or (wanted.skip if wanted else ()),
-        data=data or bool(wanted and wanted.data),
+        data=data or bool(wanted and wanted.data and not fits("data", skip)),
     )
     not_traced(ctx)
-    if data and any(fnmatchcase("data", pattern) for pattern in skip):
-        raise click.UsageError("--data wants what --skip leaves out", ctx)
     check_writable(junit)
     source = driver_source(settings(ctx).sim)
     seen = look(source)

@@ -373,8 +373,14 @@ def test_no_policy_of_what_is_not_known(mempool: Mempool, tmp_path: Path) -> Non
     assert "no policy can be made of that [unreadable-cells]\n" in done.err
 
 
-def test_data_is_wanted_and_skipped(mempool: Mempool) -> None:
-    assert mempool("--sim", "2", "check", "--data", "--skip", "data").status == 2
+def test_data_is_wanted_and_skipped(mempool: Mempool, tmp_path: Path) -> None:
+    wants, skips = tmp_path / "wants.toml", tmp_path / "skips.toml"
+    wants.write_text("[checks]\ndata = true\n")
+    skips.write_text('[checks]\nskip = ["data"]\n')
+    text = "error: --data wants what --skip, or checks.skip of the policy, leaves out [usage]\n"
+    for words in (["--skip", "data"], [str(skips)]):
+        assert mempool("--sim", "2", "check", "--data", *words) == Done(2, "", text)
+    assert "data" not in mempool("--sim", "2", "check", str(wants), "--skip", "data").err
 
 
 # --- for CI servers ---
