@@ -57,6 +57,12 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.rmtree(parent)
 
 
+def pytest_configure() -> None:
+    """Ctrl-C reaches what the tests start, also where a script runs them in the background, with SIGINT ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_report_header() -> str:
     """What of the hardware tests can run here."""
     return f"hardware: {device_count()} CUDA devices (gpu tests need 1, gpu2 tests need 2)"
