@@ -8,11 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from io import StringIO
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.text import Span, Text
 
 from mempool_cli.render.words import visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Part = str | tuple[str, str]
 """Text, or text and its style."""
@@ -111,10 +115,19 @@ def plain(lines: Sequence[Text]) -> str:
 
 def coloured(lines: Sequence[Text]) -> str:
     """The lines with ANSI colours, each ended by a newline, as long as they are."""
+    shown = StringIO()
+    print_to(shown, lines)
+    return shown.getvalue()
+
+
+def print_to(file: StringIO, lines: Sequence[Text], *, record: bool = False) -> Console:
+    """Writes the coloured lines, as long as they are; with `record` the console can export them too."""
     from rich.console import Console
 
     console = Console(
-        file=StringIO(),
+        record=record,
+        file=file,
+        width=max((text.cell_len for text in lines), default=1),
         force_terminal=True,
         force_jupyter=False,
         color_system="standard",
@@ -124,10 +137,9 @@ def coloured(lines: Sequence[Text]) -> str:
         emoji=False,
         highlight=False,
     )
-    with console.capture() as capture:
-        for text in lines:
-            console.print(text, soft_wrap=True)
-    return capture.get()
+    for text in lines:
+        console.print(text, soft_wrap=True)
+    return console
 
 
 def _split(part: Part) -> tuple[str, str]:

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from io import StringIO
 from typing import Literal
 
-from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
 from mempool_cli import __version__
 from mempool_cli.model import Answer
-from mempool_cli.render.layout import line, plain
+from mempool_cli.render.layout import line, plain, print_to
 from mempool_cli.render.text import note_lines, result_lines
 
 Ending = Literal[".svg", ".html", ".txt"]
@@ -69,34 +68,17 @@ def saved(answer: Answer, ending: Ending, *, command: str, matrix: bool) -> str:
 
 def svg(lines: Sequence[Text], title: str, theme: TerminalTheme) -> str:
     """The lines as a picture of a terminal, the same bytes for the same lines."""
-    picture = _recorded(lines).export_svg(title=title, theme=theme, code_format=_SVG, unique_id="t")
+    picture = print_to(StringIO(), lines, record=True).export_svg(
+        title=title, theme=theme, code_format=_SVG, unique_id="t"
+    )
     # nothing is as wide as to need clipping, and the ends of lines are no text
     short = re.sub(r' clip-path="[^"]*"|<text [^>]*>\n</text>', "", picture)
     return short.replace("</text><text", "</text>\n<text")
 
 
 def _html(lines: Sequence[Text], title: str) -> str:
-    page = _recorded(lines).export_html(theme=LIGHT, code_format=_HTML, inline_styles=True)
+    page = print_to(StringIO(), lines, record=True).export_html(theme=LIGHT, code_format=_HTML, inline_styles=True)
     return page.replace("TITLE", title, 1)
-
-
-def _recorded(lines: Sequence[Text]) -> Console:
-    console = Console(
-        record=True,
-        file=StringIO(),
-        width=max((text.cell_len for text in lines), default=1),
-        force_terminal=True,
-        force_jupyter=False,
-        color_system="standard",
-        no_color=False,
-        legacy_windows=False,
-        markup=False,
-        emoji=False,
-        highlight=False,
-    )
-    for text in lines:
-        console.print(text, soft_wrap=True)
-    return console
 
 
 def _versions(answer: Answer) -> str:
