@@ -24,7 +24,7 @@ _FACTS = (
 
 
 def compare(before: Snapshot, after: Snapshot, *, old: str, new: str | None) -> Difference:
-    """The difference. Where CUDA failed, in either, nothing is said of devices: that alone is the change."""
+    """The difference. Where CUDA failed, in either, that is the change, and nothing is said of devices."""
     changes = [*_driver(before, after), *_machine(before, after)]
     if before.failure or after.failure:
         changes = [*_cuda(before, after), *changes]
