@@ -136,7 +136,8 @@ def test_a_program_that_is_not_there(mempool_process: MempoolProcess) -> None:
     ["SIM", "SESSION", "FORMAT", "COLOR", "TRACE", "TIMEOUT", "NO_SESSION", "RUNTIME_DIR", "CUDA_VISIBLE_DEVICES"],
 )
 @pytest.mark.parametrize("words", ["probe", "create 0", "session list", "doctor"])
-def test_variables(mempool: Mempool, monkeypatch: pytest.MonkeyPatch, name: str, words: str) -> None:
+def test_variables(mempool: Mempool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, words: str) -> None:
+    monkeypatch.chdir(tmp_path)  # a relative RUNTIME_DIR is made there
     monkeypatch.setenv(name if name.startswith("CUDA") else f"MEMPOOL_{name}", EVIL)
     check_harmless(mempool, *([] if name == "SIM" else ["--sim", "2"]), *words.split())
 
