@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import termios
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -77,6 +78,48 @@ def stopped(pid: int) -> Iterator[None]:
     finally:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    """Looks again and again; what does not become true in time fails the test."""
+    deadline = time.monotonic() + SECONDS
+    while not true():
+        assert time.monotonic() < deadline, f"still not so after {SECONDS} s"
+        time.sleep(0.005)
+
+
+def interrupted(number: signal.Signals, *words: str, first: str, at: Callable[[list[int]], bool] = bool) -> Done:
+    """A command that gets the signal when its stderr has begun with the line `first` and `at` holds.
+
+    `at` gets the pids of its children. None of them is left, nor is it.
+    """
+    mark = os.urandom(8).hex()
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "MEMPOOL_TEST_MARK": mark}
+    with subprocess.Popen(
+        [*COMMAND, *words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stderr is not None
+            assert process.stderr.readline() == first
+            wait_until(lambda: at([pid for pid in with_mark(mark) if pid != process.pid]))
+            process.send_signal(number)
+            out, err = process.communicate(timeout=SECONDS)
+        finally:
+            process.kill()
+    assert with_mark(mark) == []
+    return Done(process.returncode, out, err)
+
+
+def asleep(pids: list[int]) -> bool:
+    """Whether there are such processes, and they have waited for something for a while, as one that hangs does."""
+
+    def look() -> list[list[str]]:
+        stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split() for pid in pids]
+        return [[state, *times[10:12]] for state, *times in stats]
+
+    before = look()
+    time.sleep(0.2)
+    return bool(before) and all(state == "S" for state, *_ in before) and look() == before
 
 
 def with_mark(mark: str) -> list[int]:

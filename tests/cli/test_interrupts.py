@@ -9,20 +9,13 @@ from pathlib import Path
 import pytest
 
 from .conftest import Mempool
-from .documents import document, failure
+from .documents import failure
 from .processes import COMMAND, SECONDS, stopped
 
 BUSY = """\
 error: session default (pid PID) does not answer: it works for another command, or hangs [session-busy]
   try: wait and try again, or `mempool --sim 2 session stop --kill`
 """
-
-
-@pytest.fixture
-def session(mempool: Mempool) -> int:
-    """The pid of a session."""
-    pid: int = document(mempool("--sim", "2", "--format", "json", "session", "start"))["data"]["session"]["pid"]
-    return pid
 
 
 def files(directory: Path) -> list[str]:

@@ -9,18 +9,10 @@ import subprocess
 
 import pytest
 
-from .conftest import Mempool, settled
-from .documents import document
+from .conftest import settled
 from .processes import COMMAND, SECONDS, stopped
 
 WAITING = b"waiting for session default...\n"
-
-
-@pytest.fixture
-def session(mempool: Mempool) -> int:
-    """The pid of a session."""
-    pid: int = document(mempool("--sim", "2", "--format", "json", "session", "start"))["data"]["session"]["pid"]
-    return pid
 
 
 @pytest.mark.parametrize("arguments", [("probe",), ("grant", "0", "--to", "1"), ("session", "status")], ids=" ".join)

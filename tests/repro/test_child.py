@@ -9,9 +9,10 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
-from cli.processes import with_mark
+from cli.processes import asleep, wait_until, with_mark
 
 from mempool_cli.child import Child, run_trial, wait
 
@@ -78,13 +79,9 @@ def test_the_end_of_its_parent_is_its_own() -> None:
     path = os.pathsep.join(sys.path)
     environment = {**os.environ, "MEMPOOL_TEST_MARK": mark, "PYTHONPATH": path}
     with subprocess.Popen([sys.executable, "-c", program], env=environment) as parent:
-        while len(with_mark(mark)) < 2:
-            time.sleep(0.01)
+        wait_until(lambda: len(with_mark(mark)) == 2)
         parent.kill()
-    deadline = time.monotonic() + 5
-    while with_mark(mark) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert with_mark(mark) == []
+    wait_until(lambda: not with_mark(mark))
 
 
 def test_no_gpu_core_is_dumped_either(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,16 +94,26 @@ def test_no_core_is_dumped() -> None:
 
 
 def test_an_interrupt_leaves_no_child() -> None:
-    before, handler = set(_children()), signal.signal(signal.SIGINT, signal.default_int_handler)
-    timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        run_trial(f"{TRIALS}:hang", b"", limit=20)
-    timer.join()
-    signal.signal(signal.SIGINT, handler)
-    assert set(_children()) == before
+    before, handler = (
+        set(_children(threading.get_native_id())),
+        signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    us = threading.get_native_id()
+
+    def interrupt() -> None:
+        wait_until(lambda: asleep([*set(_children(us)) - before]))
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_trial(f"{TRIALS}:hang", b"", limit=20)
+    finally:
+        thread.join()
+        signal.signal(signal.SIGINT, handler)
+    assert set(_children(us)) == before
 
 
-def _children() -> list[int]:
-    with open(f"/proc/self/task/{threading.get_native_id()}/children") as file:  # noqa: PTH123
-        return [int(pid) for pid in file.read().split()]
+def _children(thread: int) -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/self/task/{thread}/children").read_text().split()]
