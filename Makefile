@@ -93,7 +93,7 @@ clean:
 # One script looks whether the environment is right, so these are cheap and always run. Beside a
 # goal that needs the larger one, `demo` waits for it: `make -j demo test` makes one environment.
 .PHONY: run-env
-run-env: $(if $(filter dev-env lint soak standin test,$(MAKECMDGOALS)),dev-env)
+run-env: $(if $(filter bench dev-env lint pages pictures soak standin test,$(MAKECMDGOALS)),dev-env)
 	@$(make-venv) run '$(venv)' $(bindings)
 
 .PHONY: dev-env
