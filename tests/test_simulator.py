@@ -25,9 +25,9 @@ from mempool_cli.driver.port import (
 from mempool_cli.driver.sim.calls import SimulatedCrash
 from mempool_cli.driver.sim.machine import Machine, Process
 from mempool_cli.driver.sim.profile import Failure, Profile, parse_spec, profile_names
-from mempool_cli.errors import DriverError, MempoolError
+from mempool_cli.errors import MempoolError
 
-from data_path import own_stream
+from data_path import own_stream, refusal
 
 GIB = 1 << 30
 NODE_0 = Location(LocationType.HOST_NUMA, 0)
@@ -39,15 +39,6 @@ def process(spec: str = "4", visible: str | None = None) -> Process:
     started = Machine(parse_spec(spec)).process(visible)
     started.init()
     return started
-
-
-def answer(call: Callable[[], object]) -> str:
-    """The name of the code that a call answers."""
-    try:
-        call()
-    except DriverError as error:
-        return error.words.name.removeprefix("CUDA_ERROR_")
-    return "SUCCESS"
 
 
 def grant(driver: Process, pool: int, *devices: int) -> None:
@@ -158,7 +149,7 @@ def test_a_source_can_be_handed_to_another_process(tmp_path: Path) -> None:
     Path(file).unlink()
     again = DriverSource.decode(source.encode())
     assert (again.sim, again.digest) == (file, source.digest)
-    assert answer(again.open().init) == "NO_DEVICE"
+    assert refusal(again.open().init) == "NO_DEVICE"
 
 
 def test_an_unknown_spec_is_refused_when_it_is_read() -> None:
@@ -209,12 +200,12 @@ SEEN_UUID = "GPU-ddd6ede9-f2b5-5396-a65b-2b9452a400eb"  # the third card
 def test_visible_devices(visible: str | None, code: str, cards: list[int]) -> None:
     machine = Machine(parse_spec("4"))
     driver = machine.process(visible)
-    assert answer(driver.init) == code
+    assert refusal(driver.init) == code
     if code == "SUCCESS":
         seen = [driver.device_get_uuid(ordinal).hex() for ordinal in range(driver.device_get_count())]
         assert seen == [machine.profile.devices[card].uuid for card in cards]
     else:
-        assert answer(driver.device_get_count) == "NOT_INITIALIZED"
+        assert refusal(driver.device_get_count) == "NOT_INITIALIZED"
 
 
 def test_one_device_and_a_second_named_that_is_not_there() -> None:
@@ -318,7 +309,7 @@ def test_a_handle_waits_for_the_last_allocation() -> None:
     assert driver.mem_pool_create(PoolProperties(HOST_LOCATION, GIB)) != pool
     driver.mem_free_async(second, own_stream(driver))
     assert driver.mem_pool_create(PoolProperties(HOST_LOCATION, GIB)) == pool
-    assert answer(lambda: driver.mem_free_async(second, own_stream(driver))) == "INVALID_VALUE"
+    assert refusal(lambda: driver.mem_free_async(second, own_stream(driver))) == "INVALID_VALUE"
 
 
 @pytest.mark.parametrize(
@@ -329,10 +320,10 @@ def test_a_handle_waits_for_the_last_allocation() -> None:
 def test_pools_before_address_space_runs_out(properties: PoolProperties, limit: int) -> None:
     driver = process()
     pools = [driver.mem_pool_create(properties) for _ in range(limit)]
-    assert answer(lambda: driver.mem_pool_create(properties)) == "OUT_OF_MEMORY"
-    assert answer(lambda: driver.mem_pool_create(PoolProperties(HOST_LOCATION))) == "SUCCESS"
+    assert refusal(lambda: driver.mem_pool_create(properties)) == "OUT_OF_MEMORY"
+    assert refusal(lambda: driver.mem_pool_create(PoolProperties(HOST_LOCATION))) == "SUCCESS"
     driver.mem_pool_destroy(pools[0])
-    assert answer(lambda: driver.mem_pool_create(properties)) == "SUCCESS"
+    assert refusal(lambda: driver.mem_pool_create(properties)) == "SUCCESS"
 
 
 # --- the fault of recycled handles ---
@@ -379,7 +370,7 @@ def test_a_grant_without_p2p_fails_at_the_next_allocation() -> None:
     pool = driver.mem_pool_create(PoolProperties(DEVICE_0))
     grant(driver, pool, 1)
     assert driver.mem_pool_get_access(pool, device_location(1)) == AccessFlags.READWRITE
-    assert answer(lambda: driver.mem_alloc_from_pool_async(1024, pool, own_stream(driver))) == "INVALID_DEVICE"
+    assert refusal(lambda: driver.mem_alloc_from_pool_async(1024, pool, own_stream(driver))) == "INVALID_DEVICE"
     driver.mem_pool_set_access(pool, [AccessEntry(device_location(1), AccessFlags.NONE)])
     assert driver.mem_alloc_from_pool_async(1024, pool, own_stream(driver))
 
@@ -388,7 +379,7 @@ def test_a_pool_that_was_allocated_from_refuses_it_at_once() -> None:
     driver = process("no-p2p-2")
     pool = driver.mem_pool_create(PoolProperties(DEVICE_0))
     driver.mem_free_async(driver.mem_alloc_from_pool_async(1024, pool, own_stream(driver)), own_stream(driver))
-    assert answer(lambda: grant(driver, pool, 1)) == "INVALID_DEVICE"
+    assert refusal(lambda: grant(driver, pool, 1)) == "INVALID_DEVICE"
     assert driver.mem_pool_get_access(pool, device_location(1)) == AccessFlags.NONE
     grant(driver, pool, 0)
     driver.mem_pool_set_access(pool, [AccessEntry(device_location(1), AccessFlags.NONE)])
@@ -400,7 +391,7 @@ def test_direction_counts() -> None:
     for owner, accessor, code in ((0, 1, "SUCCESS"), (1, 0, "INVALID_DEVICE")):
         pool = driver.mem_pool_create(PoolProperties(device_location(owner)))
         grant(driver, pool, accessor)
-        assert answer(lambda pool=pool: driver.mem_alloc_from_pool_async(1024, pool, own_stream(driver))) == code  # type: ignore[misc]
+        assert refusal(lambda pool=pool: driver.mem_alloc_from_pool_async(1024, pool, own_stream(driver))) == code  # type: ignore[misc]
 
 
 # --- scripted failures ---
@@ -414,21 +405,21 @@ def scripted(directory: Path, *tables: str) -> Process:
 
 def test_a_failure_comes_after_so_many_calls_for_so_many(tmp_path: Path) -> None:
     driver = scripted(tmp_path, 'call = "cuDeviceGetName"\ncode = 999\nafter = 2\ntimes = 3')
-    assert [answer(lambda: driver.device_get_name(0)) for _ in range(7)] == [
+    assert [refusal(lambda: driver.device_get_name(0)) for _ in range(7)] == [
         *("SUCCESS", "SUCCESS", "UNKNOWN", "UNKNOWN", "UNKNOWN", "SUCCESS", "SUCCESS")
     ]
 
 
 def test_a_failure_without_an_end(tmp_path: Path) -> None:
     driver = scripted(tmp_path, 'call = "cuMemPoolCreate"\ncode = "CUDA_ERROR_OPERATING_SYSTEM"')
-    create = [answer(lambda: driver.mem_pool_create(PoolProperties(DEVICE_0))) for _ in range(5)]
+    create = [refusal(lambda: driver.mem_pool_create(PoolProperties(DEVICE_0))) for _ in range(5)]
     assert create == ["OPERATING_SYSTEM"] * 5
 
 
 def test_several_failures_of_one_call_count_each_for_itself(tmp_path: Path) -> None:
     table = 'call = "cuDeviceGetName"\ncode = {}\nafter = {}\ntimes = 1'
     driver = scripted(tmp_path, table.format(999, 0), table.format(304, 1), table.format(801, 3))
-    assert [answer(lambda: driver.device_get_name(0)) for _ in range(5)] == [
+    assert [refusal(lambda: driver.device_get_name(0)) for _ in range(5)] == [
         *("UNKNOWN", "OPERATING_SYSTEM", "SUCCESS", "NOT_SUPPORTED", "SUCCESS")
     ]
 
@@ -451,7 +442,7 @@ def test_every_call_counts_once(tmp_path: Path) -> None:
     for name, call in calls.items():
         driver = scripted(tmp_path, f'call = "{name}"\ncode = 999\nafter = 2\ntimes = 1')
         pool = driver.mem_pool_create(PoolProperties(DEVICE_0))
-        found = [answer(lambda call=call, driver=driver, pool=pool: call(driver, pool)) for _ in range(4)]  # type: ignore[misc]
+        found = [refusal(lambda call=call, driver=driver, pool=pool: call(driver, pool)) for _ in range(4)]  # type: ignore[misc]
         assert found == ["SUCCESS", "SUCCESS", "UNKNOWN", "SUCCESS"], name
 
 
@@ -459,25 +450,25 @@ def test_a_failure_of_one_device_is_of_all_calls_that_name_it_or_its_pools(tmp_p
     device = "\ncode = 999\ndevice = 1"
     names = ("cuDeviceGetName", "cuDeviceCanAccessPeer", "cuMemPoolCreate", "cuMemPoolGetAccess", "cuMemPoolSetAccess")
     driver = scripted(tmp_path, *(f'call = "{name}"{device}' for name in names))
-    assert [answer(lambda d=d: driver.device_get_name(d)) for d in range(3)] == ["SUCCESS", "UNKNOWN", "SUCCESS"]  # type: ignore[misc]
-    peers = {pair: answer(lambda pair=pair: driver.device_can_access_peer(*pair)) for pair in ((0, 1), (1, 0), (0, 2))}  # type: ignore[misc]
+    assert [refusal(lambda d=d: driver.device_get_name(d)) for d in range(3)] == ["SUCCESS", "UNKNOWN", "SUCCESS"]  # type: ignore[misc]
+    peers = {pair: refusal(lambda pair=pair: driver.device_can_access_peer(*pair)) for pair in ((0, 1), (1, 0), (0, 2))}  # type: ignore[misc]
     assert peers == {(0, 1): "UNKNOWN", (1, 0): "UNKNOWN", (0, 2): "SUCCESS"}
-    assert answer(lambda: driver.mem_pool_create(PoolProperties(device_location(1)))) == "UNKNOWN"
+    assert refusal(lambda: driver.mem_pool_create(PoolProperties(device_location(1)))) == "UNKNOWN"
     ours, theirs = driver.device_get_default_mem_pool(0), driver.device_get_default_mem_pool(1)
-    assert answer(lambda: driver.mem_pool_get_access(ours, device_location(2))) == "SUCCESS"
-    assert answer(lambda: driver.mem_pool_get_access(ours, device_location(1))) == "UNKNOWN"
-    assert answer(lambda: driver.mem_pool_get_access(theirs, HOST_LOCATION)) == "UNKNOWN"
-    assert answer(lambda: grant(driver, ours, 2, 3)) == "SUCCESS"
-    assert answer(lambda: grant(driver, ours, 2, 1)) == "UNKNOWN"
+    assert refusal(lambda: driver.mem_pool_get_access(ours, device_location(2))) == "SUCCESS"
+    assert refusal(lambda: driver.mem_pool_get_access(ours, device_location(1))) == "UNKNOWN"
+    assert refusal(lambda: driver.mem_pool_get_access(theirs, HOST_LOCATION)) == "UNKNOWN"
+    assert refusal(lambda: grant(driver, ours, 2, 3)) == "SUCCESS"
+    assert refusal(lambda: grant(driver, ours, 2, 1)) == "UNKNOWN"
     # Node 1 is not device 1.
     node = driver.mem_pool_create(PoolProperties(NODE_0))
-    assert answer(lambda: driver.mem_pool_get_access(node, Location(LocationType.HOST_NUMA, 1))) == "SUCCESS"
+    assert refusal(lambda: driver.mem_pool_get_access(node, Location(LocationType.HOST_NUMA, 1))) == "SUCCESS"
 
 
 def test_a_failed_call_has_done_nothing(tmp_path: Path) -> None:
     driver = scripted(tmp_path, 'call = "cuMemPoolSetAccess"\ncode = 999\ntimes = 1')
     pool = driver.device_get_default_mem_pool(0)
-    assert answer(lambda: grant(driver, pool, 1)) == "UNKNOWN"
+    assert refusal(lambda: grant(driver, pool, 1)) == "UNKNOWN"
     assert driver.mem_pool_get_access(pool, device_location(1)) == AccessFlags.NONE
 
 
@@ -528,7 +519,7 @@ def test_the_guard_knows_default_current_and_recycled_pools() -> None:
 def test_a_pool_that_would_not_be_destroyed_stays_alive_for_the_guard() -> None:
     driver = GuardedDriver(process())
     default = driver.device_get_default_mem_pool(0)
-    assert answer(lambda: driver.mem_pool_destroy(default)) == "INVALID_VALUE"
+    assert refusal(lambda: driver.mem_pool_destroy(default)) == "INVALID_VALUE"
     driver.mem_pool_get_access(default, DEVICE_0)
 
 
@@ -537,7 +528,7 @@ def test_without_the_guard_the_driver_reads_freed_memory_or_dies() -> None:
     pool = driver.mem_pool_create(PoolProperties(DEVICE_0))
     driver.mem_pool_destroy(pool)
     assert driver.mem_pool_get_access(pool, DEVICE_0) == AccessFlags.READWRITE
-    assert answer(lambda: driver.mem_pool_destroy(pool)) == "INVALID_VALUE"
+    assert refusal(lambda: driver.mem_pool_destroy(pool)) == "INVALID_VALUE"
     with pytest.raises(SimulatedCrash):
         driver.mem_pool_get_access(0x1234, DEVICE_0)
 
@@ -588,7 +579,7 @@ def test_nothing_works_before_init() -> None:
         lambda: driver.mem_pool_create(PoolProperties(DEVICE_0)),
         lambda: driver.device_set_mem_pool(0, 1),
     ):
-        assert answer(call) == "NOT_INITIALIZED"
+        assert refusal(call) == "NOT_INITIALIZED"
 
 
 def test_pools_belong_to_one_process() -> None:

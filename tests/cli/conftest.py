@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -25,9 +26,8 @@ class Done(NamedTuple):
 
 def settled(text: str) -> str:
     """The text without what differs from run to run, and from one machine to a slower one."""
-    text = re.sub(r"^waiting for .*\.\.\.\n", "", text, flags=re.MULTILINE)
-    text = re.sub(r"\bpid \d+", "pid PID", text)
     text = re.sub(r"^waiting for .*\.\.\.\n", "", text, flags=re.MULTILINE)  # on a busy machine
+    text = re.sub(r"\bpid \d+", "pid PID", text)
     return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "TIME", text)
 
 
@@ -62,6 +62,13 @@ def mempool(runtime: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Mempo
     yield call
     call("session", "stop")
     call("--sim", "1", "session", "stop")
+
+
+@pytest.fixture
+def session(mempool: Mempool) -> int:
+    """The pid of a session."""
+    pid: int = json.loads(mempool("--sim", "2", "--format", "json", "session", "start").out)["data"]["session"]["pid"]
+    return pid
 
 
 @pytest.fixture

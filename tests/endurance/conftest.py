@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from cli.conftest import mempool, mempool_process, this_package
 from hypothesis import HealthCheck, settings
+from session.conftest import place
 
-from mempool_cli.session.directory import Place
-
-__all__ = ["mempool", "mempool_process", "this_package"]
+__all__ = ["mempool", "mempool_process", "place", "this_package"]
 
 SOAK = "soak"
 
@@ -26,9 +23,3 @@ if settings.get_current_profile_name() != SOAK:
 def much() -> int:
     """How many times more than in a run of all tests: 1, and in `make soak` 25."""
     return 25 if settings.get_current_profile_name() == SOAK else 1
-
-
-@pytest.fixture
-def place(runtime: Path) -> Place:
-    """Where the simulated session `default` is."""
-    return Place(runtime, True, "default")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
-from mempool_cli.child import Outcome
+from verify.here import Heard
+
+from mempool_cli.child import Outcome, Reports
 from mempool_cli.driver.port import HOST_LOCATION, Location, device_location
 from mempool_cli.repro import find_bug
 from mempool_cli.repro.interpret import Machine, counters
@@ -26,9 +28,9 @@ PLACES: Mapping[str, Location] = {
 def run_here(trial: str, payload: bytes, *, limit: float) -> Outcome:
     """As child.run_trial, in this process: nothing may crash or hang."""
     module, _, name = trial.partition(":")
-    calls: list[str] = []
-    result: bytes = getattr(importlib.import_module(module), name)(payload, calls.append)
-    return Outcome(ended="returned", result=result, status=0, calls=tuple(calls))
+    heard = Heard()
+    result: bytes = getattr(importlib.import_module(module), name)(payload, cast(Reports, heard))
+    return Outcome(ended="returned", result=result, status=0, calls=tuple(heard.calls), parts=tuple(heard.parts))
 
 
 def survives(outcome: Outcome) -> Run:

@@ -22,9 +22,11 @@ class Heard:
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []
+        self.calls: list[str] = []
         self.last_call = ""
 
     def __call__(self, call: str) -> None:
+        self.calls.append(call)
         self.last_call = call
 
     def at(self, call: str) -> None:
