@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from mempool_cli.driver.codes import Code
 from mempool_cli.driver.port import (
@@ -50,17 +51,17 @@ class SimPool:
         )
         self.attributes = {attribute: int(attribute in reuse) for attribute in PoolAttribute}
 
-    @property
+    @cached_property
     def on_host(self) -> bool:
         """Whether its memory is the host's, on whichever node."""
         return self.properties.location.type in _HOST_TYPES
 
-    @property
+    @cached_property
     def managed(self) -> bool:
         """Managed pools have no owner that cannot lose access: it starts as NONE even for their device."""
         return self.properties.allocation_type == AllocationType.MANAGED
 
-    @property
+    @cached_property
     def owner(self) -> int | None:
         """The ordinal of the device that always has access; None on host and managed pools."""
         location = self.properties.location
