@@ -9,9 +9,10 @@ import msgspec
 
 from mempool_cli import access, pools
 from mempool_cli.devices import list_details, list_devices
-from mempool_cli.driver import DriverSource, initialize
+from mempool_cli.driver import DriverSource
 from mempool_cli.driver.identity import describe
 from mempool_cli.driver.port import CaptureMode, Driver
+from mempool_cli.driver.start import initialize
 from mempool_cli.driver.trace import TracedDriver
 from mempool_cli.errors import DriverError, MempoolError, Problem
 from mempool_cli.model import (

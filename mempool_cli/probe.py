@@ -170,8 +170,9 @@ def process_driver() -> Iterator[Driver]:
     Without that mode a question about a pool invalidates a stream capture of any thread in global mode. MempoolError
     says what is missing, or `driver-refused`, which call was refused. Driver calls: 4.
     """
-    from mempool_cli.driver import driver_source, initialize
+    from mempool_cli.driver import driver_source
     from mempool_cli.driver.identity import describe
+    from mempool_cli.driver.start import initialize
 
     driver = driver_source(None).open()
     try:

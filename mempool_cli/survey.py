@@ -9,8 +9,9 @@ from msgspec import structs
 
 from mempool_cli.child import Announce, run_trial
 from mempool_cli.devices import list_details
-from mempool_cli.driver import DriverSource, initialize
+from mempool_cli.driver import DriverSource
 from mempool_cli.driver.identity import describe
+from mempool_cli.driver.start import initialize
 from mempool_cli.errors import DriverError, MempoolError, Problem
 from mempool_cli.model import DeviceDetail, DriverInfo
 

@@ -10,7 +10,7 @@ from typing import cast
 import msgspec
 
 from mempool_cli.child import Reports
-from mempool_cli.driver import DriverSource, initialize
+from mempool_cli.driver import DriverSource
 from mempool_cli.driver.port import (
     HOST_LOCATION,
     AccessEntry,
@@ -21,6 +21,7 @@ from mempool_cli.driver.port import (
     PoolProperties,
     device_location,
 )
+from mempool_cli.driver.start import initialize
 from mempool_cli.driver.trace import TracedDriver
 from mempool_cli.errors import DriverError
 from mempool_cli.locations import owner_of, spell_location

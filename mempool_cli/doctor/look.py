@@ -10,9 +10,10 @@ import msgspec
 
 from mempool_cli.child import Announce, run_trial
 from mempool_cli.devices import list_details
-from mempool_cli.driver import DriverSource, initialize
+from mempool_cli.driver import DriverSource
 from mempool_cli.driver.identity import describe, loaded_libcuda
 from mempool_cli.driver.port import DeviceAttribute, Driver, P2PAttribute
+from mempool_cli.driver.start import initialize
 from mempool_cli.errors import DriverError, MempoolError, Problem
 from mempool_cli.model import DeviceDetail, DriverInfo, Libcuda, Row
 from mempool_cli.probe import default_target, read_matrix

@@ -9,8 +9,9 @@ from typing import cast
 import msgspec
 
 from mempool_cli.child import Announce
-from mempool_cli.driver import DriverSource, initialize
+from mempool_cli.driver import DriverSource
 from mempool_cli.driver.port import Driver, Location
+from mempool_cli.driver.start import initialize
 from mempool_cli.driver.trace import TracedDriver
 from mempool_cli.errors import DriverError, MempoolError, Problem
 from mempool_cli.repro import find_bug

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from mempool_cli.errors import MempoolError
 from mempool_cli.names import NAME
@@ -86,8 +87,7 @@ def _unusable(directory: Path, why: str) -> MempoolError:
     return MempoolError("runtime-directory", f"{directory}: {why}", hint=_OWN)
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """The files of one host. Simulated and hardware hosts of one name are two hosts."""
 
     directory: Path

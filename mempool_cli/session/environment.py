@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 
-from msgspec import structs
+import msgspec
 
 from mempool_cli.errors import MempoolError
 from mempool_cli.model import Answer, Notice
@@ -16,11 +15,10 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 ORDER = "CUDA_DEVICE_ORDER"
 
 # 0, 1-3, 1,2, default:0, current:0; not a UUID, a bus id (it has a colon elsewhere), numa:0, or a name.
-_NUMBERED = re.compile(r"(?:(?:default|current):)?[0-9][0-9,-]*")
+_NUMBERED = r"(?:(?:default|current):)?[0-9][0-9,-]*"
 
 
-@dataclass(frozen=True)
-class Environment:
+class Environment(msgspec.Struct, frozen=True):
     """The variables that decide which card is device 0. None: not set, which differs from empty."""
 
     visible: str | None
@@ -38,7 +36,7 @@ def numbered(request: AnyRequest) -> list[str]:
     for field in ("pool", "pools", "location", "to", "devices"):
         value = getattr(request, field, ())
         words += [value] if isinstance(value, str) else value
-    return [word for word in words if _NUMBERED.fullmatch(word)]
+    return [word for word in words if re.fullmatch(_NUMBERED, word)]
 
 
 def check(request: AnyRequest, client: Environment, host: Environment, who: str) -> None:
@@ -59,7 +57,7 @@ def warned(answer: Answer, client: Environment, host: Environment, who: str) -> 
         return answer
     message = f"device numbers are those of {who}: {_differing(client, host, who)}"
     warnings = (*answer.result.warnings, Notice("other-environment", message))
-    return structs.replace(answer, result=structs.replace(answer.result, warnings=warnings))
+    return msgspec.structs.replace(answer, result=msgspec.structs.replace(answer.result, warnings=warnings))
 
 
 def _differing(client: Environment, host: Environment, who: str) -> str:

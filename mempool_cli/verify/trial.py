@@ -11,8 +11,9 @@ from typing import cast
 import msgspec
 
 from mempool_cli.child import Reports
-from mempool_cli.driver import DriverSource, initialize
+from mempool_cli.driver import DriverSource
 from mempool_cli.driver.port import DeviceAttribute, Driver, Location, LocationType, P2PAttribute
+from mempool_cli.driver.start import initialize
 from mempool_cli.driver.trace import TracedDriver
 from mempool_cli.errors import DriverError, MempoolError
 from mempool_cli.locations import owner_of

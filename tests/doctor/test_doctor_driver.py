@@ -8,8 +8,9 @@ import pytest
 from msgspec import structs
 
 from mempool_cli.doctor.look import Look
-from mempool_cli.driver import driver_source, initialize
+from mempool_cli.driver import driver_source
 from mempool_cli.driver.codes import Code
+from mempool_cli.driver.start import initialize
 from mempool_cli.errors import MempoolError, Problem
 from mempool_cli.exit_status import EXIT_STATUS, MACHINE
 from mempool_cli.model import Diagnosis, DriverInfo
