@@ -41,10 +41,8 @@ def test_a_crash(name: str) -> None:
 
 
 def test_a_hang() -> None:
-    begun = time.monotonic()
     done = run_trial(f"{TRIALS}:hang", b"", limit=0.5)
     assert (done.ended, done.last_call, done.remains) == ("hung", "cuMemPoolCreate(device 0, max_size 1)", None)
-    assert time.monotonic() - begun < 5
 
 
 def test_an_exit_and_a_fault_of_ours() -> None:
