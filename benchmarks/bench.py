@@ -162,7 +162,7 @@ def on_a_driver(environment: Mapping[str, str], where: str) -> Iterator[Task]:
 # --- with one ---
 
 
-def on_hardware(directory: Path) -> Iterator[Task]:
+def on_hardware(directory: Path, other: str) -> Iterator[Task]:
     probe = [*MEMPOOL, "--no-session", "probe", "--matrix"]
     if COMPILER:
         program = directory / "probe"
@@ -170,7 +170,7 @@ def on_hardware(directory: Path) -> Iterator[Task]:
         compile_c("-O2", f"-I{HERE}", str(source), "-l:libcuda.so.1", "-o", str(program))
         yield Task("probe / the same in C", probe, [str(program)])
     for name, code, aim in (("cuda.core", CUDA_CORE, 0.5), ("torch", TORCH, None)):
-        against = [PYTHON, "-c", code]
+        against = [other, "-c", code]
         if subprocess.run(against, capture_output=True, check=False).returncode == 0:
             yield Task(f"probe / {name}", probe, against, aim)
     yield Task("probe / nvidia-smi topo -p2p r", probe, ["nvidia-smi", "topo", "-p2p", "r"])
@@ -189,9 +189,9 @@ def gpu_memory(command: Sequence[str]) -> int:
     return most
 
 
-def hardware(rounds: int) -> None:
+def hardware(rounds: int, other: str) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        tasks = [*on_a_driver({}, "hardware"), *on_hardware(Path(directory))]
+        tasks = [*on_a_driver({}, "hardware"), *on_hardware(Path(directory), other)]
         for task in tasks:
             show(task, rounds)
         seen = {" ".join(task.command)[-60:]: task.command for task in tasks if "probe" in task.name}
@@ -204,7 +204,9 @@ def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=9, help="of each row (default: 9)")
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--other", default=PYTHON, help="a Python that has cuda.core and torch (default: this one)")
+    arguments = parser.parse_args()
+    rounds = arguments.rounds
     print(f"{'what':<44}{'it takes':>11} {'compared':>11}  ratio")
     with tempfile.TemporaryDirectory(prefix="mp-", dir="/tmp") as runtime:
         environment = {"MEMPOOL_RUNTIME_DIR": runtime}
@@ -222,7 +224,7 @@ def main() -> None:
             for task in on_a_driver(environment_of_it, "stand-in"):
                 show(task, rounds)
     if Path("/dev/nvidiactl").exists():
-        hardware(rounds)
+        hardware(rounds, arguments.other)
 
 
 if __name__ == "__main__":

@@ -307,3 +307,6 @@ def main(trial: str, given: int, says: int, place: int, limit: int) -> None:
             signal.alarm(limit + _ALONE_SECONDS)
 
     send("result", function(payload, Reports(send, place)).decode())
+    # As the program does: what is left is the system's to take back.
+    sys.stdout.flush()
+    os._exit(0)
