@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from mempool_cli.repro import every_bug
 
 from .stand_in import StandIn
 
@@ -107,3 +110,49 @@ def test_a_question_that_ends_badly_does_not_spoil_the_next(standin: StandIn) ->
     refused = "cuMemPoolGetAccess = CUDA_ERROR_INVALID_VALUE (1)"
     assert found["read-only"]["error"].endswith(refused)
     assert found["capability"]["answer"]["pairs"] == []
+
+
+# --- run.sh ---
+
+
+def run(standin: StandIn, tmp_path: Path, spec: str = "2", **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [f"PYTHON={sys.executable}", "sh", str(HARDWARE / "run.sh"), str(tmp_path / "out")]
+    with standin.machine(spec) as machine:
+        return standin.run(["env", *(f"{name}={value}" for name, value in environment.items()), *command], machine)
+
+
+def test_no_device(standin: StandIn, tmp_path: Path) -> None:
+    done = run(standin, tmp_path, CUDA_VISIBLE_DEVICES="")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("run.sh: error: no usable CUDA device; CUDA_VISIBLE_DEVICES='' [no-device]\n")
+    assert not (tmp_path / "out").exists()
+
+
+def test_no_python(standin: StandIn, tmp_path: Path) -> None:
+    with standin.machine("2") as machine:
+        done = standin.run(["sh", str(HARDWARE / "run.sh")], machine, PYTHON=str(tmp_path / "none"))
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (3, f"run.sh: {tmp_path}/none does not run")
+
+
+def test_an_old_directory_is_left_alone(standin: StandIn, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "old").touch()
+    done = run(standin, tmp_path)
+    assert (done.returncode, done.stderr) == (2, f"run.sh: {tmp_path}/out is not empty\n")
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"), [("2", "the 0 s are over"), ("h200", "needs 2 devices, this machine has 1")]
+)
+def test_what_was_not_run_is_said(standin: StandIn, tmp_path: Path, spec: str, reason: str) -> None:
+    done = run(standin, tmp_path, spec, SECONDS_IN_ALL="0")
+    assert (done.returncode, done.stderr) == (1, "")
+    header, *lines = (tmp_path / "out" / "summary.txt").read_text().splitlines()
+    assert header.split() == ["step", "exit", "expected", "seconds", "verdict"]
+    grant = next(line for line in lines if "-grant " in line)
+    assert grant.split()[1:] == ["-", "-", "-", "not", "run:", *reason.split()]
+    assert (tmp_path / "out" / "03-grant.txt").read_text() == f"# not run: {reason}\n"
+    steps = {line.split()[0].partition("-")[2] for line in lines}
+    assert steps >= {"devices", "grant", "probe", "revoke", "contract", "questions", "verify", "check", "doctor"}
+    assert steps >= {"snapshot", "exec", "bench", *(f"repro-{name}" for name in every_bug())}
+    assert (tmp_path / "out" / "results.tar.gz").exists()
