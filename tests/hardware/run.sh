@@ -3,7 +3,8 @@
 #
 # Each step goes into a file of its own in DIRECTORY (default: hardware-DATE, here), which has to be empty or new;
 # summary.txt says what came of them, results.tar.gz has it all. Exit status: 0 as expected, 1 something differs or there
-# was no time for it, 2 usage, 3 this machine cannot. PYTHON names the interpreter, SECONDS_IN_ALL another limit.
+# was no time for it, 2 usage, 3 this machine cannot. PYTHON names the interpreter, in which all packages have to be
+# installed: the tests start it without PYTHONPATH. SECONDS_IN_ALL is another limit.
 set -u
 
 root=$(cd "$(dirname "$0")/../.." && pwd -P) || exit 2
@@ -21,8 +22,8 @@ for name in $(env | sed -n 's/^\(MEMPOOL_[A-Za-z0-9_]*\)=.*/\1/p'); do
     case $name in MEMPOOL_STANDIN_SOCKET) ;; *) unset "$name" ;; esac
 done
 unset PYTORCH_CUDA_ALLOC_CONF
-export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
-with_tests=$root/tests:$PYTHONPATH
+export PYTHONPATH="$root"
+with_tests=$root/tests:$root
 
 cannot() {
     echo "run.sh: $1" >&2
