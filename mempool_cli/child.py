@@ -86,15 +86,20 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     words: str = ""
 
     @property
+    def stuck(self) -> bool:
+        """Whether it had to be killed, or cannot even be: who uses its devices next may not end either."""
+        return self.ended == "hung" or self.remains is not None
+
+    @property
     def end(self) -> str:
-        """How a trial ended that returned nothing, in words."""
+        """How a trial ended that returned nothing, or whose process did not end, in words."""
         ended = {
             "signal": f"the process was killed by {self.signal}",
             "hung": "the process did not end in time and was killed",
             "exit": f"the process ended with status {self.status}" if self.status is not None else _NO_PROCESS,
-            "returned": "the process returned nothing",
+            "returned": "the process has returned" if self.remains else "the process returned nothing",
         }[self.ended]
-        inside = f" in {self.last_call}" if self.last_call else ""
+        inside = f" in {self.last_call}" if self.last_call and self.ended != "returned" else ""
         last = f": {self.words.splitlines()[-1]}" if self.words and self.ended == "exit" else ""
         remains = f"; SIGKILL does not end it: pid {self.remains} remains" if self.remains else ""
         return f"{ended}{inside}{last}{remains}"

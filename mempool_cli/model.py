@@ -526,11 +526,15 @@ class NegativeResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UngrantedCopy(msgspec.Struct, frozen=True, kw_only=True):
-    """What a copy without access came to. It is recorded and never judged."""
+    """What a copy without access came to. It is recorded and never judged.
+
+    `arrived` is None where that is not known, for the reason `why`: the process came to no end, or to no copy.
+    """
 
     path: Path
-    arrived: bool
+    arrived: bool | None
     driver: DriverWords | None = None
+    why: str | None = None
 
 
 class PairResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -556,8 +560,8 @@ class PairResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kept_out(self) -> bool:
-        """Whether every kernel without access that was tried got nothing done."""
-        return all(each.verdict in ("blocked", "dropped") for each in self.negatives)
+        """Whether every kernel without access got nothing done; not all were tried where a process remains."""
+        return not self.remains and all(each.verdict in ("blocked", "dropped") for each in self.negatives)
 
     @property
     def name(self) -> str:

@@ -116,6 +116,8 @@ def _said(pair: PairResult) -> list[str]:
     lines = [f"{_contradiction(pair)}:", *data] if data and _contradiction(pair) else data
     if enforcement:
         lines += ["without access a kernel has to fault, and:", *enforcement]
+    told: set[str] = {path.verdict for path in pair.paths} | {kernel.verdict for kernel in pair.negatives}
+    lines += [] if pair.verdict in told else [pair.why]
     if pair.remains:
         lines.append(f"process {pair.remains} remains: SIGKILL does not end it, and its devices were left out")
     look = _LOOK_AT_HOST.get(pair.verdict) if pair.owner is None else None
@@ -235,7 +237,7 @@ def _rows(pair: PairResult) -> list[tuple[Part, ...]]:
         why = f"{each.why}{_answer(each)}"
         rows.append((owner, accessor, each.variant, f"kernel-{each.access}", came_to, "-", "-", why))
     for copy in pair.ungranted_copies:
-        outcome = "arrived" if copy.arrived else f"did not arrive{_answer(copy)}"
+        outcome = copy.why or ("arrived" if copy.arrived else f"did not arrive{_answer(copy)}")
         rows.append((owner, accessor, "never-granted", copy.path, "recorded", "-", "-", outcome))
     return rows
 

@@ -19,11 +19,15 @@ from mempool_cli.errors import DriverError, DriverWords, MempoolError
 from mempool_cli.locations import owner_of
 from mempool_cli.model import NegativeVerdict, Path, UngrantedCopy
 from mempool_cli.verify.bench import Bench, unready
+from mempool_cli.verify.failures import wanting
 from mempool_cli.verify.paths import movers
 from mempool_cli.verify.payload import POISON, Pattern, payloads
 from mempool_cli.verify.trial import open_quietly, sides
 
 _BYTES = 4096
+READY = b"ready"
+"""The part that comes before the kernel: what hangs from here on is the kernel."""
+
 Variant = Literal["never-granted", "revoked"]
 Way = Literal["write", "read"]
 
@@ -67,7 +71,7 @@ def kernel(payload: bytes, reports: Reports) -> bytes:
         spent = found.verdict == "inconclusive"
         why = f"{error.words.call} failed before the kernel" if isinstance(error, DriverError) else found.why
         return msgspec.json.encode(Seen(before=found.why if spent else why, answer=found.driver, spent=spent))
-    reports.part(b"ready")
+    reports.part(READY)
     return msgspec.json.encode(_seen(bench, plan))
 
 
@@ -147,24 +151,32 @@ def judge(way: Way, outcomes: Sequence[Outcome]) -> tuple[NegativeVerdict, str, 
     if twin is None or twin.before or twin.answer or not twin.arrived:
         why = "its twin, which differs only in the grant, did not get through"
         return "inconclusive", f"{why}: {_what(outcomes[0], twin)}", None
-    seen = _seen_by(outcomes[-1])
+    if len(outcomes) < 2:
+        return "inconclusive", f"only its twin, which differs in the grant, was tried: {outcomes[0].end}", None
+    seen = _seen_by(outcomes[1])
     if seen is None:
-        return ("hang" if outcomes[-1].ended == "hung" else "error"), outcomes[-1].end, None
+        hung = outcomes[1].ended == "hung" and READY in outcomes[1].parts
+        return ("hang" if hung else "error"), outcomes[1].end, None
+    return *_judged(way, seen), seen
+
+
+def _judged(way: Way, seen: Seen) -> tuple[NegativeVerdict, str]:
+    """What the kernel without access came to, where its twin got through."""
     if seen.before:
-        return ("inconclusive" if seen.spent else "error"), seen.before, seen
+        return ("inconclusive" if seen.spent else "error"), seen.before
     if seen.effect and seen.pageable:
-        return "inconclusive", "it got through, and the device may use any memory of the host", seen
+        return "inconclusive", "it got through, and the device may use any memory of the host"
     if seen.effect:
         if seen.flags:
-            return "leaked", f"it got through: access was to be revoked, and still reads {seen.flags:#x}", seen
-        return "leaked", "it got through, while access reads NONE", seen
+            return "leaked", f"it got through: access was to be revoked, and still reads {seen.flags:#x}"
+        return "leaked", "it got through, while access reads NONE"
     if seen.flags != AccessFlags.NONE:
-        return "inconclusive", f"access reads {seen.flags:#x} where it should be none", seen
+        return "inconclusive", f"access reads {seen.flags:#x} where it should be none"
     if seen.answer is None:
-        return "dropped", f"it {_NOTHING[way]}, and the driver said SUCCESS", seen
+        return "dropped", f"it {_NOTHING[way]}, and the driver said SUCCESS"
     if seen.answer.code != Code.CUDA_ERROR_ILLEGAL_ADDRESS:
-        return "error", f"{seen.answer.call} answered {seen.answer.name}, not an illegal address", seen
-    return "blocked", "it faulted" if seen.effect is None else f"it faulted, and {_NOTHING[way]}", seen
+        return "error", f"{seen.answer.call} answered {seen.answer.name}, not an illegal address"
+    return "blocked", "it faulted" if seen.effect is None else f"it faulted, and {_NOTHING[way]}"
 
 
 def _seen_by(outcome: Outcome) -> Seen | None:
@@ -179,6 +191,12 @@ def _what(outcome: Outcome, seen: Seen | None) -> str:
     return seen.before or "its payload did not arrive"
 
 
+def copy_paths(owner: Location) -> tuple[Path, ...]:
+    """The copies that can be tried, in their order."""
+    plain: tuple[Path, ...] = ("copy-write", "copy-read")
+    return (*plain, "peer-copy-write", "peer-copy-read") if owner.type == LocationType.DEVICE else plain
+
+
 class CopiesPlan(msgspec.Struct, frozen=True, kw_only=True):
     """All copies without access."""
 
@@ -188,15 +206,17 @@ class CopiesPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def copies(payload: bytes, reports: Reports) -> bytes:
-    """CopiesPlan -> an UngrantedCopy a part, as far as it comes."""
+    """CopiesPlan -> an UngrantedCopy a part, as far as it comes. Returns why it comes no further."""
     plan = msgspec.json.decode(payload, type=CopiesPlan)
+    place = Location(*plan.owner)
     try:
-        bench = _lay_out(plan.source, Location(*plan.owner), plan.accessor, reports)
-        for path in movers(bench):
-            if "copy" in path:
-                reports.part(msgspec.json.encode(_copied(bench, path, plan)))
-    except (DriverError, MempoolError):
-        return b""
+        bench = _lay_out(plan.source, place, plan.accessor, reports)
+        for path in copy_paths(place):
+            reports.part(msgspec.json.encode(_copied(bench, path, plan)))
+    except MempoolError as error:
+        return error.problem.message.encode()
+    except DriverError as error:
+        return (wanting(error) or f"{error.words.call} = {error.words.name} beside the copy itself").encode()
     return b""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Literal
@@ -27,7 +27,7 @@ from mempool_cli.model import (
     UngrantedCopy,
 )
 from mempool_cli.verify.bench import Unready
-from mempool_cli.verify.negative import CopiesPlan, NegativePlan, Variant, Way, judge
+from mempool_cli.verify.negative import CopiesPlan, NegativePlan, Variant, Way, copy_paths, judge
 from mempool_cli.verify.schedule import Steps, Work
 from mempool_cli.verify.trial import Granted, PairPlan, Part, Ready, Sound, Tried
 from mempool_cli.wording import place_name
@@ -55,7 +55,7 @@ _BYTES_A_SECOND = 64 << 20
 
 _OF_NEGATIVES: dict[NegativeVerdict, PairVerdict] = {
     "leaked": "leaked",
-    "hang": "error",
+    "hang": "hang",
     "error": "error",
     "inconclusive": "inconclusive",
 }
@@ -95,9 +95,9 @@ class Choices:
 
 
 def untried(
-    pair: Pair, why: str, *, capable: bool | None, verdict: Literal["skipped", "error"] = "skipped"
+    pair: Pair, why: str, *, capable: bool | None, verdict: Literal["skipped", "error", "inconclusive"] = "skipped"
 ) -> PairResult:
-    """A pair that is not tried; an `error` where it cannot be said whether it could be."""
+    """A pair that is not tried: it cannot be, or (`error`) nobody says whether it can, or (`inconclusive`) it could."""
     return PairResult(
         owner=pair.owner,
         accessor=pair.accessor,
@@ -112,18 +112,19 @@ def steps(pair: Pair, source: DriverSource, choices: Choices) -> Steps[PairResul
     """All trials of a pair that can be tried."""
     encoded = source.encode().decode()
     tried = _Positive(pair, encoded, choices)
-    yield from tried.steps()
     negatives: list[NegativeResult] = []
     copies: tuple[UngrantedCopy, ...] = ()
-    remains = tried.remains
-    if choices.allow_faults and pair.owner != pair.accessor and not tried.hangs:
-        copies, remains = yield from _copies(pair, encoded, choices)
+    last, trials = (yield from tried.steps()), "paths with access"
+    if choices.allow_faults and pair.owner != pair.accessor and not last.stuck:
+        trials = "copies without access"
+        copies, last = yield from _copies(pair, encoded, choices)
         for variant, way in product(VARIANTS, WAYS):
-            if remains:
+            if last.stuck:
                 break
-            negatives.append((yield from _negative(pair, encoded, choices, variant, way)))
-            remains = negatives[-1].remains
-    verdict, why = _worst(tried.paths, negatives)
+            trials = f"{way} without access, {variant}"
+            negative, last = yield from _negative(pair, encoded, choices, variant, way)
+            negatives.append(negative)
+    verdict, why = _worst(tried.paths, negatives, f"{trials}: {last.end}" if last.stuck else None)
     return PairResult(
         owner=pair.owner,
         accessor=pair.accessor,
@@ -136,7 +137,7 @@ def steps(pair: Pair, source: DriverSource, choices: Choices) -> Steps[PairResul
         paths=tuple(tried.paths),
         negatives=tuple(negatives),
         ungranted_copies=copies,
-        remains=remains,
+        remains=last.remains,
     )
 
 
@@ -157,17 +158,6 @@ class _Positive:
         self._flags: list[int] = []
         self.paths: list[PathResult] = []
         self.native_atomics: bool | None = None
-        self._hung = False
-
-    @property
-    def remains(self) -> int | None:
-        """The pid of a process that does not end."""
-        return next((path.remains for path in self.paths if path.remains), None)
-
-    @property
-    def hangs(self) -> bool:
-        """Whether a process had to be killed: what it was in may hang again."""
-        return self._hung
 
     @property
     def access(self) -> Access | None:
@@ -177,12 +167,14 @@ class _Positive:
         known = [access for flags, access in _LEAST_FIRST if flags in self._flags]
         return known[0] if set(self._flags) <= {flags for flags, _ in _LEAST_FIRST} else "unknown"
 
-    def steps(self) -> Generator[Work, Outcome, None]:
-        """Fills `paths`."""
-        while self._left:
+    def steps(self) -> Steps[Outcome]:
+        """Fills `paths`; how the last process ended."""
+        while True:
             plan = msgspec.structs.replace(self._plan, trials=tuple(self._left))
             outcome = yield Work("mempool_cli.verify.trial:pair", msgspec.json.encode(plan), self._limit)
             self._take(outcome)
+            if not self._left:
+                return outcome
 
     def _take(self, outcome: Outcome) -> None:
         parts = [msgspec.json.decode(part, type=Part) for part in outcome.parts]
@@ -198,24 +190,25 @@ class _Positive:
             self._give_up(unready[0].verdict, unready[0].why, unready[0])
         elif outcome.ended != "returned" or not done:
             self._end_of_child(outcome, started=bool(ready), sound=bool(self._left) and self._left[0][0] in sound)
+        if outcome.stuck:
+            self._give_up("skipped", "an earlier process did not end", None)
 
     def _end_of_child(self, outcome: Outcome, *, started: bool, sound: bool) -> None:
         """The path during which it ended, and what that means for the others. Only the access itself is a hang."""
         if not self._left:
             return
         order, path = self._left.pop(0)
-        hung = self._hung = outcome.ended == "hung"
         self.paths.append(
             PathResult(
                 order=order,
                 path=path,
-                verdict="hang" if hung and sound else "error",
+                verdict="hang" if outcome.ended == "hung" and sound else "error",
                 why=outcome.end,
                 remains=outcome.remains,
             )
         )
-        if hung or not started:
-            self._give_up("skipped" if hung else "error", "an earlier path did not end" if hung else outcome.end, None)
+        if not started and not outcome.stuck:
+            self._give_up("error", outcome.end, None)
 
     def _give_up(self, verdict: PathVerdict, why: str, unready: Unready | None) -> None:
         driver = unready.driver if unready else None
@@ -231,8 +224,8 @@ def _negative(
     choices: Choices,
     variant: Variant,
     way: Way,
-) -> Steps[NegativeResult]:
-    """The twin, whose access is there, and then the kernel that has none."""
+) -> Steps[tuple[NegativeResult, Outcome]]:
+    """The twin, whose access is there, and then the kernel that has none; and how the last process ended."""
     outcomes: list[Outcome] = []
     for granted in (True, False):
         plan = NegativePlan(
@@ -245,33 +238,39 @@ def _negative(
         )
         outcome = yield Work("mempool_cli.verify.negative:kernel", msgspec.json.encode(plan), choices.limit)
         outcomes.append(outcome)
-        if outcome.remains:
+        if outcome.stuck:
             break
     verdict, why, seen = judge(way, outcomes)
-    return NegativeResult(
+    result = NegativeResult(
         variant=variant,
         access=way,
         verdict=verdict,
         why=why,
         driver=seen.answer if seen else None,
-        remains=outcomes[-1].remains,
+        remains=outcome.remains,
     )
+    return result, outcome
 
 
-def _copies(pair: Pair, source: str, choices: Choices) -> Steps[tuple[tuple[UngrantedCopy, ...], int | None]]:
-    """All that came of them, and the pid of a process that does not end."""
+def _copies(pair: Pair, source: str, choices: Choices) -> Steps[tuple[tuple[UngrantedCopy, ...], Outcome]]:
+    """What came of each, or why that is not known; and how their process ended."""
     plan = CopiesPlan(source=source, owner=pair.location, accessor=pair.accessor)
     outcome = yield Work("mempool_cli.verify.negative:copies", msgspec.json.encode(plan), choices.limit)
-    found = (part for part in outcome.parts if part != b"alive")
-    return tuple(msgspec.json.decode(part, type=UngrantedCopy) for part in found), outcome.remains
+    found = [msgspec.json.decode(part, type=UngrantedCopy) for part in outcome.parts if part != b"alive"]
+    why = outcome.result.decode() if outcome.result else outcome.end
+    left = copy_paths(pair.location)[len(found) :]
+    return (*found, *(UngrantedCopy(path=path, arrived=None, why=why) for path in left)), outcome
 
 
-def _worst(paths: Sequence[PathResult], negatives: Sequence[NegativeResult]) -> tuple[PairVerdict, str]:
-    """The verdict of the pair, and why."""
+def _worst(
+    paths: Sequence[PathResult], negatives: Sequence[NegativeResult], stuck: str | None
+) -> tuple[PairVerdict, str]:
+    """The verdict of the pair, and why. `stuck`: how a process ended after which nothing more was tried."""
     found: list[tuple[PairVerdict, str]] = [(path.verdict, f"{path.path}, {path.order}: {path.why}") for path in paths]
     found += [
         (_OF_NEGATIVES.get(each.verdict, "ok"), f"{each.access} without access, {each.variant}: {each.why}")
         for each in negatives
     ]
+    found += [("error", stuck)] if stuck else []
     verdict, why = min(found, key=lambda each: WORST_FIRST.index(each[0]))
     return verdict, "all that was tried works" if verdict == "ok" else why

@@ -172,6 +172,6 @@ def _cannot(pair: Pair, devices: Sequence[DeviceDetail]) -> PairResult | None:
 def _given_up(pair: Pair) -> Callable[[int], tuple[Pair, PairResult]]:
     def left_out(pid: int) -> tuple[Pair, PairResult]:
         why = f"left out: process {pid}, which SIGKILL does not end, holds a device of it"
-        return pair, untried(pair, why, capable=None)
+        return pair, untried(pair, why, capable=True, verdict="inconclusive")
 
     return left_out

@@ -7,13 +7,13 @@ from typing import cast
 
 import msgspec
 import pytest
-from cli.machines import machine
+from cli.machines import failure, machine
 
 from mempool_cli.child import Outcome, Reports
 from mempool_cli.driver import driver_source
 from mempool_cli.errors import DriverWords
 from mempool_cli.model import UngrantedCopy
-from mempool_cli.verify.negative import CopiesPlan, Seen, Variant, Way, copies, judge
+from mempool_cli.verify.negative import READY, CopiesPlan, Seen, Variant, Way, copies, judge
 
 from .here import Heard, place, without_access
 
@@ -103,8 +103,13 @@ def test_a_revoke_that_left_access_and_let_through_is_a_leak() -> None:
     ("ended", "verdict", "why"),
     [
         (
-            {"ended": "hung", "last_call": "cuInit()"},
+            {"ended": "hung", "last_call": "cuStreamSynchronize()", "parts": (READY,)},
             "hang",
+            "the process did not end in time and was killed in cuStreamSynchronize()",
+        ),
+        (
+            {"ended": "hung", "last_call": "cuInit()"},
+            "error",
             "the process did not end in time and was killed in cuInit()",
         ),
         ({"ended": "signal", "signal": "SIGSEGV"}, "error", "the process was killed by SIGSEGV"),
@@ -130,6 +135,17 @@ def test_without_its_twin_it_proves_nothing(twin: Outcome, why: str) -> None:
     assert judge("write", [twin, blocked])[:2] == ("inconclusive", words)
 
 
+def test_a_twin_alone_is_no_leak() -> None:
+    """It got through, as it should, and its process stays: the kernel without access never ran."""
+    twin = msgspec.structs.replace(outcome(THROUGH), remains=4711)
+    assert judge("write", [twin]) == (
+        "inconclusive",
+        "only its twin, which differs in the grant, was tried: "
+        "the process has returned; SIGKILL does not end it: pid 4711 remains",
+        None,
+    )
+
+
 @pytest.mark.parametrize(
     ("owner", "wanted"),
     [
@@ -147,8 +163,28 @@ def test_without_its_twin_it_proves_nothing(twin: Outcome, why: str) -> None:
     ids=["device", "host"],
 )
 def test_copies_are_recorded(owner: int | None, wanted: list[UngrantedCopy]) -> None:
+    assert copied("2", owner) == (wanted, b"")
+
+
+def copied(spec: str, owner: int | None) -> tuple[list[UngrantedCopy], bytes]:
+    """What the child of copies tells, and returns."""
     heard = Heard()
-    plan = CopiesPlan(source=driver_source("2").encode().decode(), owner=place(owner), accessor=1)
-    copies(msgspec.json.encode(plan), cast(Reports, heard))
+    plan = CopiesPlan(source=driver_source(spec).encode().decode(), owner=place(owner), accessor=1)
+    done = copies(msgspec.json.encode(plan), cast(Reports, heard))
     found = [part for part in heard.parts if part != b"alive"]
-    assert [msgspec.json.decode(part, type=UngrantedCopy) for part in found] == wanted
+    return [msgspec.json.decode(part, type=UngrantedCopy) for part in found], done
+
+
+def test_a_copy_that_faults_is_recorded_and_those_after_it_say_why_not(tmp_path: Path) -> None:
+    """Device 1 has waited 6 times before: for its memory, four times, and for what lies there."""
+    cards = "[[device]]\ncount = 2\n[p2p]\nall = true\n"
+    fault = failure("cuStreamSynchronize", "CUDA_ERROR_ILLEGAL_ADDRESS", device=1, after=6)
+    found, why = copied(machine(tmp_path, cards, fault), None)
+    assert found == [UngrantedCopy(path="copy-write", arrived=False, driver=ILLEGAL)]
+    assert why == b"cuStreamSynchronize = CUDA_ERROR_ILLEGAL_ADDRESS beside the copy itself"
+
+
+def test_why_no_copy_was_tried(tmp_path: Path) -> None:
+    cards = "[[device]]\ncount = 2\n[p2p]\nall = true\n"
+    spec = machine(tmp_path, cards, failure("cuMemPoolCreate", "CUDA_ERROR_OUT_OF_MEMORY"))
+    assert copied(spec, 0) == ([], b"out of memory")

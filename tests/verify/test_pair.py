@@ -11,15 +11,16 @@ import pytest
 from mempool_cli.child import Outcome
 from mempool_cli.driver import driver_source
 from mempool_cli.driver.port import HOST_LOCATION, Location, device_location
-from mempool_cli.model import PairResult, PathResult
+from mempool_cli.model import PairResult, Path, PathResult, UngrantedCopy
 from mempool_cli.verify.bench import Unready
-from mempool_cli.verify.negative import NegativePlan, Seen
+from mempool_cli.verify.negative import READY, NegativePlan, Seen
 from mempool_cli.verify.pair import ORDERS, PATHS, Choices, Pair, steps
 from mempool_cli.verify.schedule import Work
 from mempool_cli.verify.trial import Granted, PairPlan, Part, Ready, Sound, Tried
 
 ALL = len(ORDERS) * len(PATHS)
 PAIR = Pair(device_location(0), 1)
+COPIED = Outcome(ended="returned", result=b"")
 
 
 def run(answers: Iterator[Outcome], *, pair: Pair = PAIR, allow_faults: bool = False) -> tuple[PairResult, list[Work]]:
@@ -69,7 +70,7 @@ def test_a_hang_ends_the_pair() -> None:
     assert verdicts(result) == ["ok"] * 3 + ["hang"] + ["skipped"] * (ALL - 4)
     assert result.verdict == "hang"
     assert result.paths[3].why == "the process did not end in time and was killed in cuStreamSynchronize(0x61)"
-    assert result.paths[4].why == "an earlier path did not end"
+    assert result.paths[4].why == "an earlier process did not end"
     assert len(works) == 1, "no negative after a hang"
 
 
@@ -82,12 +83,103 @@ def test_a_hang_before_the_access_is_an_error_of_ours() -> None:
 
 
 def test_a_process_that_remains_ends_the_pair() -> None:
+    """Whatever it has found before."""
     answers = [told(*ok(ALL)), Outcome(ended="hung", remains=4242)]
     result, works = run(iter(answers), allow_faults=True)
-    assert (result.remains, result.negatives, len(works)) == (4242, (), 2)
-    answers = [told(*ok(ALL)), Outcome(ended="returned", result=b""), seen(True), Outcome(ended="hung", remains=4243)]
-    result, works = run(iter(answers), allow_faults=True)
+    assert (result.verdict, result.remains, result.negatives, len(works)) == ("error", 4242, (), 2)
+    hung = Outcome(ended="hung", remains=4243, parts=(READY,))
+    result, works = run(iter([told(*ok(ALL)), COPIED, seen(True), hung]), allow_faults=True)
     assert (result.remains, [each.verdict for each in result.negatives], len(works)) == (4243, ["hang"], 4)
+
+
+def remaining(outcome: Outcome) -> Outcome:
+    return msgspec.structs.replace(outcome, remains=4711)
+
+
+def test_a_process_that_returns_and_remains_ends_the_pair() -> None:
+    """It holds the devices: nothing more is tried, and what was not tried is not good."""
+    result, works = run(iter([remaining(told(*ok(ALL)))]), allow_faults=True)
+    assert (verdicts(result), result.remains, len(works)) == (["ok"] * ALL, 4711, 1)
+    assert (result.verdict, result.why) == (
+        "error",
+        "paths with access: the process has returned; SIGKILL does not end it: pid 4711 remains",
+    )
+
+
+def test_a_process_that_remains_after_a_fault_ends_the_pair() -> None:
+    fault = Tried(result=PathResult(order="grant-first", path="kernel-write", verdict="faulted", why="it failed"))
+    result, works = run(iter([remaining(told(fault))]))
+    assert (result.verdict, result.remains, len(works)) == ("faulted", 4711, 1)
+    assert verdicts(result) == ["faulted"] + ["skipped"] * (ALL - 1)
+    crash = told(*ok(1), ended="signal", result=None, signal="SIGSEGV")
+    result, works = run(iter([remaining(crash)]))
+    assert (verdicts(result), len(works)) == (["ok", "error"] + ["skipped"] * (ALL - 2), 1)
+
+
+@pytest.mark.parametrize(
+    ("granted", "found"), [([True], ["inconclusive"]), ([True, False], ["blocked"])], ids=["twin", "kernel"]
+)
+def test_a_kernel_whose_process_remains_ends_the_pair(granted: list[bool], found: list[str]) -> None:
+    *before, last = [seen(each) for each in granted]
+    result, works = run(iter([told(*ok(ALL)), COPIED, *before, remaining(last)]), allow_faults=True)
+    assert [each.verdict for each in result.negatives] == found
+    assert (result.verdict, result.remains, result.kept_out) == ("error", 4711, False)
+    assert len(works) == 2 + len(granted)
+
+
+def test_a_hang_after_the_last_path_is_an_error() -> None:
+    """Not of the access: all arrived, and what comes after it did not end."""
+    hung = told(*ok(ALL), ended="hung", result=None, last_call="cuMemFreeAsync(0x7)", remains=99)
+    result, works = run(iter([hung]), allow_faults=True)
+    assert (verdicts(result), result.verdict, result.remains, len(works)) == (["ok"] * ALL, "error", 99, 1)
+    assert result.why == (
+        "paths with access: the process did not end in time and was killed in cuMemFreeAsync(0x7); "
+        "SIGKILL does not end it: pid 99 remains"
+    )
+
+
+def test_a_hang_of_what_cannot_be_tried() -> None:
+    hung = told(Unready(verdict="inconclusive", why="out of memory"), ended="hung", result=None)
+    result, works = run(iter([hung]), allow_faults=True)
+    assert (result.verdict, set(verdicts(result)), len(works)) == ("error", {"inconclusive"}, 1)
+
+
+COPY = UngrantedCopy(path="copy-write", arrived=True)
+REST: tuple[Path, ...] = ("copy-read", "peer-copy-write", "peer-copy-read")
+
+
+def test_copies_without_access_that_hang_end_the_pair() -> None:
+    hung = Outcome(ended="hung", last_call="cuMemcpyAsync(0x7)", parts=(msgspec.json.encode(COPY),))
+    result, works = run(iter([told(*ok(ALL)), hung]), allow_faults=True)
+    why = "the process did not end in time and was killed in cuMemcpyAsync(0x7)"
+    assert result.ungranted_copies == (COPY, *(UngrantedCopy(path=path, arrived=None, why=why) for path in REST))
+    assert (result.verdict, result.why) == ("error", f"copies without access: {why}")
+    assert (result.negatives, len(works)) == ((), 2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"ended": "signal", "signal": "SIGSEGV"}, "the process was killed by SIGSEGV"),
+        ({"ended": "returned", "result": b"out of memory"}, "out of memory"),
+    ],
+)
+def test_copies_without_access_that_come_to_no_end_are_recorded(fields: dict[str, Any], why: str) -> None:
+    """And not judged: each kernel after them has a process of its own."""
+    ended = Outcome(parts=(msgspec.json.encode(COPY),), **fields)
+    answers = [told(*ok(ALL)), ended, *(seen(granted) for granted in [True, False] * 4)]
+    result, _ = run(iter(answers), allow_faults=True)
+    assert result.ungranted_copies == (COPY, *(UngrantedCopy(path=path, arrived=None, why=why) for path in REST))
+    assert (result.verdict, len(result.negatives)) == ("ok", 4)
+
+
+def test_a_kernel_without_access_that_hangs_is_a_hang_of_the_pair() -> None:
+    """Its twin got through, and it should have faulted: it is the access, and no failure of ours."""
+    before = [told(*ok(ALL)), COPIED, seen(True)]
+    result, works = run(iter([*before, Outcome(ended="hung", parts=(READY,))]), allow_faults=True)
+    assert (result.verdict, [each.verdict for each in result.negatives], len(works)) == ("hang", ["hang"], 4)
+    result, _ = run(iter([*before, Outcome(ended="hung", last_call="cuInit()")]), allow_faults=True)
+    assert (result.verdict, [each.verdict for each in result.negatives]) == ("error", ["error"])
 
 
 def test_a_process_that_remains_is_named() -> None:

@@ -10,10 +10,13 @@ import termios
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from cli.conftest import Done, Mempool
 from cli.machines import failure, label, machine
 from cli.processes import COMMAND, read_terminal
+
+from mempool_cli.child import Child
 
 HEAD = "memory of a pool on the owner (row), used by the accessor (column): 8 B, 1 MiB, 16 MiB, 2 times each\n"
 CARDS = """\
@@ -155,6 +158,43 @@ def test_a_hang(mempool: Mempool) -> None:
     assert "\n1      hang  self\n" in done.out
     killed = "kernel-write (grant-first): hang: the process did not end in time and was killed in cuStreamSynchronize("
     assert killed in done.out
+
+
+def let_remain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if no process ended, which returns and is stuck in the driver after that."""
+    end = Child.end
+    monkeypatch.setattr(Child, "end", lambda self: msgspec.structs.replace(end(self), remains=4711))
+
+
+def test_a_process_that_does_not_end(mempool: Mempool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that is tried of the first pair arrives. The others share a device with it: untried, which is no pass."""
+    let_remain(monkeypatch)
+    done, found = of(mempool, "3", "--size", "8", "--repeat", "1", "--jobs", "1", "--allow-faults")
+    left_out = [("0", 2), ("1", 0), ("1", 2), ("2", 0), ("2", 1)]
+    assert done.status == 6
+    assert cells(found) == {("0", 1): "error"} | dict.fromkeys(left_out, "inconclusive")
+    assert [pair["remains"] for pair in found["data"]["pairs"]] == [4711, None, None, None, None, None]
+    assert found["error"]["message"] == "6 of 6 pairs could not be judged: device 1 with memory of device 0: error"
+
+
+HELD = """\
+device 1 with memory of device 0: error
+  paths with access: the process has returned; SIGKILL does not end it: pid PID remains
+  process 4711 remains: SIGKILL does not end it, and its devices were left out
+
+device 0 with memory of device 1: inconclusive
+  left out: process 4711, which SIGKILL does not end, holds a device of it
+
+is access enforced: kernels without it were kept out on 0 of 1 pairs
+  not tested: device 1 with memory of device 0: error
+"""
+
+
+def test_a_process_that_does_not_end_in_words(mempool: Mempool, monkeypatch: pytest.MonkeyPatch) -> None:
+    let_remain(monkeypatch)
+    done = mempool("--sim", "2", "verify", "--size", "8", "--repeat", "1", "--allow-faults")
+    assert done.status == 6
+    assert done.out.endswith(HELD)
 
 
 def test_a_fault(mempool: Mempool, tmp_path: Path) -> None:
