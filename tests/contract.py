@@ -633,10 +633,12 @@ class DriverContract(Contract):
     def test_every_thread_adds(self, world: World, pool: int, host_pool: int) -> None:
         data_path.set_flags(world.driver, host_pool, 0, READWRITE)
         for each in (pool, host_pool):
-            with world.memory_of(each) as pointer:
+            with world.memory_of(each) as pointer, world.pinned(24) as start:
+                world.driver.store(start, b"\1" + bytes(23))
                 world.launch(kernels.FILL, kernels.fill_parameters(pointer, 1, BASE, 0))
-                world.launch(kernels.ADD, kernels.add_parameters(pointer, 3, 5), 4, 64)
+                world.launch(kernels.ADD, kernels.add_parameters(pointer, 3, 5, start, start + 8), 4, 64)
                 assert world.tally(pointer, 1, BASE + 3 * 5 * 4 * 64, 0) == longs.Tally()
+                assert world.driver.load(start + 8, 16) == b"\1" + bytes(15), "it began, and did not wait in vain"
 
     def test_the_processor_shares_pinned_memory(self, world: World, pool: int) -> None:
         driver, data = world.driver, bytes(range(256)) * 16

@@ -7,10 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
 
+from mempool_cli.driver import kernels
 from mempool_cli.driver.identity import loaded_libcuda
 
 import data_path
@@ -47,6 +49,24 @@ class TestHardware(DriverContract):
     @pytest.fixture
     def trial(self) -> Trial:
         return run_trial
+
+    @pytest.mark.parametrize("given", [True, False])
+    def test_additions_wait_for_their_start_and_not_for_ever(self, world: World, given: bool) -> None:
+        driver, stream, limit = world.driver, world.stream(), time.monotonic() + 60
+        function = data_path.kernel(driver, kernels.ADD)
+        with world.pinned(32) as start:
+            driver.store(start, bytes(32))
+            parameters = kernels.add_parameters(start + 24, 3, 5, start, start + 8)
+            driver.launch_kernel(function, (16, 1, 1), (256, 1, 1), stream, parameters)
+            while not any(driver.load(start + 8, 8)):
+                assert time.monotonic() < limit
+            assert not any(driver.load(start + 24, 8)), "it waits"
+            if given:
+                driver.store(start, b"\1")
+            driver.stream_synchronize(stream)
+            assert time.monotonic() < limit
+            assert any(driver.load(start + 16, 8)) is not given
+            assert driver.load(start + 24, 8) == (3 * 5 * 16 * 256).to_bytes(8, "little")
 
 
 @pytest.mark.gpu2

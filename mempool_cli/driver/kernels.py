@@ -17,7 +17,7 @@ _READ_PARAMETERS = struct.Struct("<QQ")
 _FILL_PARAMETERS = struct.Struct("<QQQQ")
 _COPY_PARAMETERS = struct.Struct("<QQQ")
 _CHECK_PARAMETERS = struct.Struct("<QQQQQQ")
-_ADD_PARAMETERS = struct.Struct("<QQQ")
+_ADD_PARAMETERS = struct.Struct("<QQQQQ")
 
 
 # An old target, which every card from Maxwell on can compile; volatile, so that nothing is cached on the way. The
@@ -168,20 +168,44 @@ done:
 \0"""
 )
 
-# System scope needs Pascal.
+# System scope needs Pascal. The wait for the start has an end, after a second or a few: a kernel that waits for ever
+# would hold the card.
 ADD_IMAGE = b"""\
 .version 6.4
 .target sm_60
 .address_size 64
 
-.visible .entry mempool_add(.param .u64 to, .param .u64 value, .param .u64 times)
+.visible .entry mempool_add(.param .u64 to, .param .u64 value, .param .u64 times, .param .u64 start, .param .u64 here)
 {
-    .reg .b64 %address, %long, %old, %left;
+    .reg .b64 %address, %long, %old, %left, %start, %here, %since;
+    .reg .b32 %thread, %block;
     .reg .pred %over;
     ld.param.u64 %address, [to];
     ld.param.u64 %long, [value];
     ld.param.u64 %left, [times];
+    ld.param.u64 %start, [start];
+    ld.param.u64 %here, [here];
     cvta.to.global.u64 %address, %address;
+    cvta.to.global.u64 %start, %start;
+    cvta.to.global.u64 %here, %here;
+    mov.u32 %thread, %tid.x;
+    mov.u32 %block, %ctaid.x;
+    or.b32 %thread, %thread, %block;
+    setp.ne.u32 %over, %thread, 0;
+    @%over bra wait;
+    st.volatile.global.u64 [%here], 1;
+    membar.sys;
+wait:
+    mov.u64 %since, %clock64;
+poll:
+    ld.volatile.global.u64 %old, [%start];
+    setp.ne.u64 %over, %old, 0;
+    @%over bra next;
+    mov.u64 %old, %clock64;
+    sub.u64 %old, %old, %since;
+    setp.lt.u64 %over, %old, 0x100000000;
+    @%over bra poll;
+    st.volatile.global.u64 [%here+8], 1;
 next:
     setp.eq.u64 %over, %left, 0;
     @%over bra done;
@@ -220,6 +244,10 @@ def check_parameters(pointer: int, count: int, base: int, step: int, other: int,
     return _CHECK_PARAMETERS.pack(pointer, count, base, step, other, tally)
 
 
-def add_parameters(pointer: int, value: int, times: int) -> bytes:
-    """For ADD: each thread adds `value` to the long at `pointer` so many times, atomically for the whole system."""
-    return _ADD_PARAMETERS.pack(pointer, value, times)
+def add_parameters(pointer: int, value: int, times: int, start: int, here: int) -> bytes:
+    """For ADD: each thread adds `value` to the long at `pointer` so many times, atomically for the whole system.
+
+    The first thread sets the long at `here`; all wait until the one at `start` is not zero. Who waits in vain
+    sets the one after `here`, and adds all the same. Both are pinned memory.
+    """
+    return _ADD_PARAMETERS.pack(pointer, value, times, start, here)

@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from mempool_cli.driver.longs import LONG_BYTES
 from mempool_cli.driver.port import (
     AccessEntry,
     AccessFlags,
@@ -39,8 +40,8 @@ class Unready(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 class Bench:
     """`memory` is the owner's, `payload` and `view` are the accessor's; `flags`: the access that the driver reads.
 
-    `pinned`: memory of the host, for the control. `timed`: whether the driver's clock tells anything. `alive` says that
-    work goes on. `undo` gives all of it back.
+    `pinned`: memory of the host, for the control; `start`: a long of it, for who adds. `timed`: whether the driver's
+    clock tells anything. `alive` says that work goes on. `undo` gives all of it back.
     """
 
     driver: Driver
@@ -54,6 +55,7 @@ class Bench:
     payload: int = 0
     view: int = 0
     pinned: int = 0
+    start: int = 0
     flags: int | None = None
 
     def allocate(self, size: int, pool: int | None = None) -> int:
@@ -77,7 +79,8 @@ class Bench:
 
     def pin(self, size: int) -> None:
         """Memory of the host, for every device."""
-        self.pinned = self.driver.mem_host_alloc(size, HostAllocFlags.PORTABLE)
+        self.pinned = self.driver.mem_host_alloc(size + LONG_BYTES, HostAllocFlags.PORTABLE)
+        self.start = self.pinned + size
         self._later(lambda: self.driver.mem_free_host(self.pinned))
 
     def create(self, location: Location) -> None:

@@ -6,7 +6,8 @@ same mover: it tells memory that nobody wrote to from a copy that only the acces
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
@@ -22,6 +23,8 @@ _COPIES = 8
 _ADDERS, _TIMES = 4096, 500
 _TIMED_BYTES = 1 << 16
 _LONG = 8
+_START = (1).to_bytes(_LONG, "little")
+_START_SECONDS = 1.0
 
 
 class Mover(NamedTuple):
@@ -156,16 +159,32 @@ def _read(bench: Bench, mover: Mover, size: int, payload: Pattern, mark: Pattern
 
 
 def _add(bench: Bench, start: Pattern) -> Attempt:
-    """Both add to one number while the other does, the processor does not; the owner looks at the sum."""
-    owner, accessor = bench.owner, bench.accessor
+    """Both add to one number from one start on, given while both wait for it; the owner looks at the sum.
+
+    The processor does not add, and a device does not wait for itself.
+    """
+    owner, accessor, driver = bench.owner, bench.accessor, bench.driver
     added = _ADDERS * _TIMES
-    for device in (owner, accessor):
-        if isinstance(device, Device):
-            device.load_add()
+    devices = [device for device in dict.fromkeys((owner, accessor)) if isinstance(device, Device)]
+    driver.store(bench.start, _START)
+    for device in devices:
+        device.load_add(bench.start)
+    if len(devices) > 1:
+        driver.store(bench.start, bytes(_LONG))
     owner.fill(bench.memory, _LONG, start)
     if isinstance(owner, Device):
-        owner.add(bench.memory, 1, _TIMES, _ADDERS)
-    failed = _moved(bench, lambda: accessor.add(bench.memory, 1, _TIMES, _ADDERS))
+        owner.add(bench.memory, 1, _TIMES, _ADDERS, bench.start)
+    met = False
+
+    def add() -> None:
+        nonlocal met
+        try:
+            accessor.add(bench.memory, 1, _TIMES, _ADDERS, bench.start)
+            met = _wait_for(devices)
+        finally:
+            driver.store(bench.start, _START)
+
+    failed = _moved(bench, add)
     if failed and failed.lost:
         return failed
     owner.wait()
@@ -174,10 +193,20 @@ def _add(bench: Bench, start: Pattern) -> Attempt:
     by_owner = added if isinstance(owner, Device) else 0
     wrong = damage(owner.tally(bench.memory, _LONG, Pattern(start.base + by_owner + added, 0)))
     if wrong is None:
-        return ARRIVED
+        met = met and all(device.in_time for device in devices)
+        return ARRIVED if met else Attempt("inconclusive", "the sum is right, but the two did not add at the same time")
     if owner.tally(bench.memory, _LONG, Pattern(start.base + by_owner, 0)).wrong == 0:
         return Attempt("dropped", "what the accessor added is not in the sum", wrong)
     return Attempt("corrupt", "the sum is wrong: additions were lost", wrong)
+
+
+def _wait_for(devices: Sequence[Device]) -> bool:
+    """Until the kernels of all of them run, for a while; whether they do."""
+    until = time.monotonic() + _START_SECONDS
+    while not all(device.in_time for device in devices):
+        if time.monotonic() > until:
+            return False
+    return True
 
 
 def _moved(bench: Bench, move: Callable[[], None]) -> Attempt | None:

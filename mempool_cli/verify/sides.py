@@ -54,6 +54,7 @@ class Device:
             driver.module_get_function(module, name) for name in (kernels.FILL, kernels.COPY, kernels.CHECK)
         )
         self._add: int | None = None
+        self._here = 0
         self._pool = driver.mem_pool_create(PoolProperties(device_location(ordinal)))
         self._found = self.allocate(TALLY_BYTES)
         self._seen = driver.mem_host_alloc(TALLY_BYTES, HostAllocFlags.PORTABLE)
@@ -82,17 +83,34 @@ class Device:
         """Its kernel reads and writes. Does not wait."""
         self.launch(self._copy, size, kernels.copy_parameters(source, destination, size // LONG_BYTES))
 
-    def load_add(self) -> None:
-        """Its kernel that adds, which not every card has: before anything is measured by it."""
+    def load_add(self, start: int) -> None:
+        """Its kernel that adds, which not every card has: before anything is measured by it. `start` is given.
+
+        A driver may load it with its first launch only, and wait for all kernels then: so it has run once.
+        """
         if self._add is None:
             self._enter()
             module = self._driver.module_load_data(kernels.ADD_IMAGE)
             self._add = self._driver.module_get_function(module, kernels.ADD)
+            self._here = self._driver.mem_host_alloc(2 * LONG_BYTES, HostAllocFlags.PORTABLE)
+            self.add(self._found, 0, 0, 1, start)
+            self.wait()
 
-    def add(self, pointer: int, value: int, times: int, threads: int) -> None:
-        """So many threads of its kernel add the value so often, atomically for the system. Does not wait."""
+    def add(self, pointer: int, value: int, times: int, threads: int, start: int) -> None:
+        """So many threads of its kernel add the value so often, atomically for the system, as soon as `start` is given.
+
+        Does not wait.
+        """
         assert self._add is not None, "load_add comes first"
-        self.launch(self._add, threads * LONG_BYTES, kernels.add_parameters(pointer, value, times))
+        self._driver.store(self._here, bytes(2 * LONG_BYTES))
+        parameters = kernels.add_parameters(pointer, value, times, start, self._here)
+        self.launch(self._add, threads * LONG_BYTES, parameters)
+
+    @property
+    def in_time(self) -> bool:
+        """Whether that kernel has begun, and has not given up to wait for its start."""
+        here, gave_up = (any(self._driver.load(self._here + at, LONG_BYTES)) for at in (0, LONG_BYTES))
+        return here and not gave_up
 
     def tally(self, pointer: int, size: int, pattern: Pattern) -> Tally:
         """Its kernel looks, counts in memory of its own, and writes the counts into pinned memory."""

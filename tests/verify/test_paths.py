@@ -8,8 +8,10 @@ import pytest
 from cli.machines import failure, machine
 
 from mempool_cli.model import Damage, PathResult
+from mempool_cli.verify import paths
 from mempool_cli.verify.bench import Unready
 from mempool_cli.verify.pair import ORDERS, PATHS
+from mempool_cli.verify.sides import Device
 from mempool_cli.verify.trial import Granted, Ready
 
 from .here import SIZES, parts, tried, verdicts
@@ -107,6 +109,39 @@ def test_refused_is_told_with_the_drivers_words() -> None:
     result = tried("2,fault=refuse")["grant-first", "peer-copy-write"]
     assert result.driver is not None
     assert (result.driver.call, result.driver.code) == ("cuMemcpyPeerAsync", 1)
+
+
+@pytest.mark.parametrize(("spec", "verdict"), [("2", "inconclusive"), ("2,fault=drop-writes", "dropped")])
+def test_who_does_not_add_while_the_other_does_proves_nothing(
+    spec: str, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sum that is right is no proof then; one that is wrong is one all the same."""
+    monkeypatch.setattr(paths, "_START_SECONDS", 0.0)
+    monkeypatch.setattr(Device, "in_time", property(lambda device: device.ordinal == 0))
+    result = tried(spec)["grant-first", "atomic-add"]
+    assert result.verdict == verdict
+    if verdict == "inconclusive":
+        assert result.why == "the sum is right, but the two did not add at the same time"
+
+
+@pytest.mark.parametrize(("owner", "given"), [(0, False), (1, True)], ids=["two", "itself"])
+def test_the_start_is_given_when_both_are_there(owner: int, given: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    add, seen = Device.add, []
+
+    def watched(device: Device, pointer: int, value: int, times: int, threads: int, start: int) -> None:
+        if times:
+            seen.append((device.ordinal, any(device._driver.load(start, 8))))
+        add(device, pointer, value, times, threads, start)
+
+    monkeypatch.setattr(Device, "add", watched)
+    (result,) = tried("2", owner, trials=(("grant-first", "atomic-add"),), repeat=1).values()
+    assert result.verdict == "ok"
+    assert seen == [(owner, given), (1, given)]
+
+
+def test_one_device_alone_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "_START_SECONDS", 0.0)
+    assert tried("1", 0, 0)["grant-first", "atomic-add"].verdict == "ok"
 
 
 # --- before anything goes ---

@@ -162,7 +162,10 @@ def _check(launch: Launch, parameters: bytes) -> None:
 
 
 def _add(launch: Launch, parameters: bytes) -> None:
-    pointer, value, times = struct.unpack("<QQQ", parameters)
+    """Starts at once: kernels run one after the other here."""
+    pointer, value, times, start, here = struct.unpack("<QQQQQ", parameters)
+    launch.reads(start, LONG_BYTES)
+    launch.writes(here, LONG_BYTES, lambda memory: memory.write(here, (1).to_bytes(LONG_BYTES, "little")))
     _, seen = launch.reads(pointer, LONG_BYTES)
     total = int.from_bytes(seen.read(pointer, LONG_BYTES), "little") + value * times * launch.threads
     data = (total % 2**64).to_bytes(LONG_BYTES, "little")
