@@ -19,7 +19,7 @@ import data_path
 import recycling
 from bindings_world import bindings_world
 from contract import DriverContract, PeerContract, Trial, World
-from hardware import device_count, missing, run_python
+from hardware import device_count, missing, no_peers, run_python
 
 
 def hardware_world() -> Iterator[World]:
@@ -70,7 +70,7 @@ class TestHardware(DriverContract):
 
 
 @pytest.mark.gpu2
-@pytest.mark.skipif(device_count() < 2, reason=missing(2))
+@pytest.mark.skipif(bool(no_peers()), reason=no_peers())
 class TestHardwarePeers(PeerContract):
     @pytest.fixture
     def world(self) -> Iterator[World]:

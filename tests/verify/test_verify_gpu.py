@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from cli.conftest import MempoolProcess
 
-from hardware import device_count, missing
+from hardware import device_count, missing, no_peers
 
 needs_one = pytest.mark.skipif(device_count() < 1, reason=missing(1))
-needs_two = pytest.mark.skipif(device_count() < 2, reason=missing(2))
+needs_two = pytest.mark.skipif(bool(no_peers()), reason=no_peers())
 
 
 def verify(mempool_process: MempoolProcess, *arguments: str) -> dict[tuple[str, int], Any]:
