@@ -9,7 +9,8 @@ from functools import partial
 from typing import NamedTuple
 
 from mempool_cli.driver import kernels
-from mempool_cli.driver.port import AccessFlags
+from mempool_cli.driver.longs import LONG_BYTES
+from mempool_cli.driver.port import AccessFlags, HostAllocFlags
 from mempool_cli.errors import DriverError
 
 import data_path
@@ -122,10 +123,11 @@ def revoke_under_kernel(sides: TwoSides) -> Answer:
     data_path.set_flags(sides.driver, pool, sides.accessor, READWRITE)
     sides.driver.ctx_set_current(sides.away.context)
     add = data_path.kernel(sides.driver, kernels.ADD)
-    times, alone = _lasting(sides, add, theirs.pointer)
+    start, here = _started(sides)
+    times, alone = _lasting(sides, add, theirs.pointer, start, here)
     sides.put(theirs, bytes(SIZE))
     sides.driver.ctx_set_current(sides.away.context)
-    sides.launch(add, kernels.add_parameters(theirs.pointer, 1, times))
+    sides.launch(add, kernels.add_parameters(theirs.pointer, 1, times, start, here))
     time.sleep(alone / 4e3)
     begin = time.perf_counter()
     revoke = sides.set(pool, NONE)
@@ -141,13 +143,20 @@ def revoke_under_kernel(sides: TwoSides) -> Answer:
         return found | {"added": error.words.name}
 
 
-def _lasting(sides: TwoSides, add: int, pointer: int) -> tuple[int, float]:
+def _started(sides: TwoSides) -> tuple[int, int]:
+    """Pinned memory: a start that is given, and where the kernel says that it is here."""
+    start = sides.driver.mem_host_alloc(3 * LONG_BYTES, HostAllocFlags.PORTABLE)
+    sides.driver.store(start, (1).to_bytes(LONG_BYTES, sys.byteorder))
+    return start, start + LONG_BYTES
+
+
+def _lasting(sides: TwoSides, add: int, pointer: int, start: int, here: int) -> tuple[int, float]:
     """How many additions keep a kernel busy for 400 ms, a simulated one excepted; and its milliseconds."""
     times, spent = 1 << 12, 0.0
     while spent < 400 and times < 1 << 32:
         times *= 4
         begin = time.perf_counter()
-        sides.launch(add, kernels.add_parameters(pointer, 1, times))
+        sides.launch(add, kernels.add_parameters(pointer, 1, times, start, here))
         sides.driver.stream_synchronize(sides.away.stream)
         spent = (time.perf_counter() - begin) * 1e3
     return times, spent
