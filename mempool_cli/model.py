@@ -656,7 +656,7 @@ class CheckReport(Result, frozen=True, kw_only=True):
                 first = next(case for case in bad[0].cases if case.outcome == outcome)
                 fate = "failed" if outcome == "failed" else "ended in an error"
                 message = f"{len(bad)} of {len(self.checks)} checks {fate}: {bad[0].id}: {first.name}: {first.why}"
-                hint = "`mempool doctor` says why" if bad[0].id == "driver" else None
+                hint = "`mempool doctor` says why" if (bad[0].id, first.name) == ("driver", "cuInit") else None
                 return Problem(code=code, message=message, hint=hint)
         gaps = [(check, case) for check in self.checks if check.of_pairs for case in check.gaps]
         if gaps and not self.skips_allowed:
@@ -751,21 +751,25 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 class Difference(Result, frozen=True, kw_only=True):
     """What changed from one snapshot to another; `old` and `new` name their files, `new` is None for the live machine.
 
-    `devices`: all of both, by their new ordinals where they have one.
+    `devices`: all of both, by their new ordinals where they have one; `devices_compared`: False where CUDA failed.
     """
 
     old: str
     new: str | None
     devices: tuple[Device, ...]
+    devices_compared: bool
     changes: tuple[Change, ...]
 
     @property
     def problem(self) -> Problem | None:
-        """`different` unless nothing changed."""
+        """`different`, or `inconclusive` where no device could be compared, unless nothing changed."""
         count = len(self.changes)
-        if not count:
-            return None
-        return Problem(code="different", message=f"{count} change{'s' if count > 1 else ''} since {self.old}")
+        if count:
+            return Problem(code="different", message=f"{count} change{'s' if count > 1 else ''} since {self.old}")
+        if not self.devices_compared:
+            message = "CUDA does not start in either: no device was compared"
+            return Problem(code="inconclusive", message=message, hint="`mempool doctor` says why")
+        return None
 
 
 AnyResult = (

@@ -11,15 +11,21 @@ import msgspec
 from mempool_cli.errors import MempoolError
 
 T = TypeVar("T")
+_MIB = 1 << 20
+_MOST = 64 * _MIB
 
 
 def read_text(path: str, *, hint: str | None = None) -> str:
     """The text of the file; MempoolError `input-file`."""
     try:
-        return Path(path).read_text(encoding="utf-8")
+        with Path(path).open(encoding="utf-8") as file:
+            text = file.read(_MOST + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
         raise MempoolError("input-file", f"cannot read {path}: {reason}", hint=hint) from error
+    if len(text) > _MOST:
+        raise MempoolError("input-file", f"cannot read {path}: it has more than {_MOST // _MIB} MiB", hint=hint)
+    return text
 
 
 def parse(text: str, file: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ def diff(ctx: click.Context, old: str, new: str | None) -> None:
 
     Without NEW: to this machine as it is now. Devices go by their UUID, so a
     card that moved to another slot is one change. Exit status 1: something
-    changed.
+    changed, 6: nothing did, and no device could be compared.
     """
     from mempool_cli.driver import driver_source
     from mempool_cli.model import Answer
@@ -27,7 +27,8 @@ def diff(ctx: click.Context, old: str, new: str | None) -> None:
 
     before = read(old)
     if new is not None:
-        finish(ctx, Answer(result=compare(before, read(new), old=old, new=new)))
+        after = read(new)
+        finish(ctx, Answer(driver=after.driver, result=compare(before, after, old=old, new=new)))
     with waiting_for("CUDA and NVML"):
         now = take(driver_source(settings(ctx).sim))
     finish(ctx, Answer(driver=now.driver, result=compare(before, now, old=old, new=None)))

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from mempool_cli.model import Change, ChangeKind, Device, Difference, ValueChange
-from mempool_cli.snapshot.document import DeviceState, Snapshot
+from mempool_cli.model import Change, Device, Difference, ValueChange
+from mempool_cli.snapshot.document import Capability, DeviceState, PoolAccess, Snapshot
 
 _PLACE = ("ordinal", "pci_bus_id", "host_numa_id", "nvml_index")
 _NATURE = tuple(name for name in DeviceState.__struct_fields__ if name not in ("uuid", *_PLACE))
+_PAIR = tuple(name for name in Capability.__struct_fields__ if name not in ("accessor", "owner"))
+_NVML = ("nvml_index", "mig", "persistence", "nvml_read", "nvml_write", "nvml_atomics")
+_SPELLED = {"capable": "capability"}
 _FACTS = (
     "host_name",
     "kernel",
@@ -31,7 +34,13 @@ def compare(before: Snapshot, after: Snapshot, *, old: str, new: str | None) -> 
     else:
         changes += [*_devices(before, after), *_capability(before, after), *_access(before, after)]
     devices = {device.uuid: _device(device) for device in (*before.devices, *after.devices)}
-    return Difference(old=old, new=new, devices=tuple(devices.values()), changes=tuple(changes))
+    return Difference(
+        old=old,
+        new=new,
+        devices=tuple(devices.values()),
+        devices_compared=not (before.failure or after.failure),
+        changes=tuple(changes),
+    )
 
 
 def _device(state: DeviceState) -> Device:
@@ -51,9 +60,13 @@ def _word(value: Any) -> str | None:
 
 
 def _unlike(before: Any, after: Any, names: Sequence[str]) -> tuple[ValueChange, ...]:
-    """What differs of these attributes."""
-    values = [(name, getattr(before, name), getattr(after, name)) for name in names]
-    return tuple(ValueChange(name=name, old=_word(old), new=_word(new)) for name, old, new in values if old != new)
+    """What differs of these attributes; one that is not there has none."""
+    values = [(name, getattr(before, name, None), getattr(after, name, None)) for name in names]
+    return tuple(
+        ValueChange(name=_SPELLED.get(name, name), old=_word(old), new=_word(new))
+        for name, old, new in values
+        if old != new
+    )
 
 
 # --- driver and host ---
@@ -97,10 +110,17 @@ def _machine(before: Snapshot, after: Snapshot) -> Iterator[Change]:
 # --- devices ---
 
 
+def _comparable(before: Snapshot, after: Snapshot, names: Sequence[str]) -> Sequence[str]:
+    """Without what NVML says, where it was asked on one side only: that is no change of the machine."""
+    asked = all(any(device.nvml_index is not None for device in each.devices) for each in (before, after))
+    return names if asked else [name for name in names if name not in _NVML]
+
+
 def _devices(before: Snapshot, after: Snapshot) -> Iterator[Change]:
     """One a device, whatever of it is other."""
     old = {device.uuid: device for device in before.devices}
     new = {device.uuid: device for device in after.devices}
+    place_names, nature_names = (_comparable(before, after, names) for names in (_PLACE, _NATURE))
     for uuid in old:
         if uuid not in new:
             yield Change(kind="device-removed", device=uuid)
@@ -108,38 +128,44 @@ def _devices(before: Snapshot, after: Snapshot) -> Iterator[Change]:
         if uuid not in old:
             yield Change(kind="device-added", device=uuid)
         else:
-            place, nature = (_unlike(old[uuid], new[uuid], names) for names in (_PLACE, _NATURE))
+            place, nature = (_unlike(old[uuid], new[uuid], names) for names in (place_names, nature_names))
             if place or nature:
                 yield Change(kind="device-moved" if place else "device-changed", device=uuid, values=place + nature)
 
 
 # --- pairs ---
 
+Said = Capability | PoolAccess
+
+
+def _pairs(
+    before: Snapshot, after: Snapshot, old: Sequence[Said], new: Sequence[Said]
+) -> Iterator[tuple[str | None, str, Said | None, Said | None]]:
+    """Accessor, owner, and what each side says of them: None where it lacks a pair of devices that are in both."""
+    told, tells = ({(each.accessor, each.owner): each for each in side} for side in (old, new))
+    stay = {device.uuid for device in before.devices} & {device.uuid for device in after.devices}
+    for pair in dict.fromkeys([*tells, *told]):
+        if (pair in told and pair in tells) or {*pair} <= {None, *stay}:
+            yield *pair, told.get(pair), tells.get(pair)
+
 
 def _capability(before: Snapshot, after: Snapshot) -> Iterator[Change]:
     """One for both directions, where they changed alike."""
-    old = {(pair.accessor, pair.owner): _word(pair.capable) or "unknown" for pair in before.capability}
-    new = {(pair.accessor, pair.owner): _word(pair.capable) or "unknown" for pair in after.capability}
-    unlike = {pair: (old[pair], new[pair]) for pair in new if pair in old and old[pair] != new[pair]}
-    for (accessor, owner), value in unlike.items():
-        back = unlike.get((owner, accessor)) == value
+    names = _comparable(before, after, _PAIR)
+    unlike = {
+        (accessor, owner): values
+        for accessor, owner, old, new in _pairs(before, after, before.capability, after.capability)
+        if accessor is not None and (values := _unlike(old, new, names))
+    }
+    for (accessor, owner), values in unlike.items():
+        back = unlike.get((owner, accessor)) == values
         if not back or accessor < owner:
-            yield _of_pair("capability", accessor, owner, value, both_ways=back)
+            yield Change(kind="capability", device=accessor, owner=owner, both_ways=back, values=values)
 
 
 def _access(before: Snapshot, after: Snapshot) -> Iterator[Change]:
     """Of default pools in a new process."""
-    old = {(cell.accessor, cell.owner): cell.access or "unknown" for cell in before.access}
-    new = {(cell.accessor, cell.owner): cell.access or "unknown" for cell in after.access}
-    for (accessor, owner), access in new.items():
-        was = old.get((accessor, owner))
-        if was is not None and was != access:
-            yield _of_pair("access", accessor, owner, (was, access))
-
-
-def _of_pair(
-    kind: ChangeKind, accessor: str | None, owner: str, values: tuple[str, str], *, both_ways: bool = False
-) -> Change:
-    old, new = values
-    value = ValueChange(name=kind, old=old, new=new)
-    return Change(kind=kind, device=accessor, owner=owner, both_ways=both_ways, values=(value,))
+    for accessor, owner, old, new in _pairs(before, after, before.access, after.access):
+        values = _unlike(old, new, ("access",))
+        if values:
+            yield Change(kind="access", device=accessor, owner=owner, values=values)

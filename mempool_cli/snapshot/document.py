@@ -101,7 +101,7 @@ def text_of(snapshot: Snapshot, *, redact: bool) -> str:
 
 
 def read(file: str) -> Snapshot:
-    """The snapshot in a file. MempoolError `input-file` names the file, and the key that is wrong."""
+    """The snapshot in a file. MempoolError `input-file` names the file, and the key that is wrong or twice there."""
     try:
         document: Any = json.loads(toml_file.read_text(file, hint=_HINT))
     except (ValueError, RecursionError) as error:
@@ -114,7 +114,13 @@ def read(file: str) -> Snapshot:
     if snapshot.redacted:
         hint = "compare snapshots that were taken without --redact"
         raise MempoolError("input-file", f"{file}: redacted: its devices cannot be told apart by UUID", hint=hint)
-    for uuid, count in Counter(device.uuid for device in snapshot.devices).items():
-        if count > 1:
-            raise MempoolError("input-file", f"{file}: devices: {count} have the UUID {uuid}", hint=_HINT)
+    named = {
+        "devices": [f"the UUID {device.uuid}" for device in snapshot.devices],
+        "capability": [f"accessor {pair.accessor} and owner {pair.owner}" for pair in snapshot.capability],
+        "access": [f"accessor {cell.accessor or 'host'} and owner {cell.owner}" for cell in snapshot.access],
+    }
+    for key, names in named.items():
+        for name, count in Counter(names).items():
+            if count > 1:
+                raise MempoolError("input-file", f"{file}: {key}: {count} have {name}", hint=_HINT)
     return snapshot

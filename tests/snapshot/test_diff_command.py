@@ -70,9 +70,10 @@ def test_one_link_is_gone(lab: Lab) -> None:
     every = [f"{a}{b}" for a in range(4) for b in range(4) if a != b]
     lab.build(pairs=" ".join(pair for pair in every if pair not in ("12", "21")))
     b, c = B.format(1), C.format(2)
-    assert lab.changes() == [f"capability lost: {b} can no longer reach {c}, and {c} can no longer reach {b}"]
+    atomics = "; native_atomics: yes -> no"
+    assert lab.changes() == [f"capability lost: {b} can no longer reach {c}, and {c} can no longer reach {b}{atomics}"]
     lab.build(pairs=" ".join(pair for pair in every if pair != "21"))
-    assert lab.changes() == [f"capability lost: {c} can no longer reach {b}"]
+    assert lab.changes() == [f"capability lost: {c} can no longer reach {b}{atomics}"]
 
 
 def test_a_link_is_new(lab: Lab, mempool: Mempool) -> None:
@@ -80,14 +81,18 @@ def test_a_link_is_new(lab: Lab, mempool: Mempool) -> None:
     lab.snapshot()
     lab.build(pairs="01 10 32 23")
     c, d = C.format(2), D.format(3)
-    assert lab.changes() == [f"capability gained: {c} can now reach {d}, and {d} can now reach {c}"]
+    atomics = "; native_atomics: no -> yes"
+    assert lab.changes() == [f"capability gained: {c} can now reach {d}, and {d} can now reach {c}{atomics}"]
     change = document(lab.diff("--format", "json"))["data"]["changes"][0]
     assert change == {
         "kind": "capability",
         "device": f"GPU-{UUIDS[2]}",
         "owner": f"GPU-{UUIDS[3]}",
         "both_ways": True,
-        "values": [{"name": "capability", "old": "no", "new": "yes"}],
+        "values": [
+            {"name": "capability", "old": "no", "new": "yes"},
+            {"name": "native_atomics", "old": "no", "new": "yes"},
+        ],
     }
 
 
@@ -134,6 +139,13 @@ def edited(lab: Lab, name: str, **parts: Any) -> str:
     return str(file)
 
 
+def compared(mempool: Mempool, lab: Lab, old: str, new: str, status: int = 1) -> list[str]:
+    """The lines that a user reads of two files, below the one that says that the new one is of a simulated machine."""
+    done = mempool("diff", old, new)
+    assert (done.status, done.out.startswith(label(lab.spec))) == (status, True)
+    return done.out.removeprefix(label(lab.spec)).splitlines()
+
+
 def test_two_files(lab: Lab, mempool: Mempool) -> None:
     """Facts that no simulated machine has; without --sim or hardware."""
     machine = {"iommu": "passthrough", "kernel_module": {"version": "570.1", "flavour": "open"}, "container": False}
@@ -142,14 +154,16 @@ def test_two_files(lab: Lab, mempool: Mempool) -> None:
     new = edited(lab, "new", machine={**machine, "iommu": "translated", "kernel_module": module, "container": True})
     assert mempool("diff", old, new) == (
         1,
-        """\
+        label(lab.spec)
+        + """\
 driver: kernel_module: 570.1 (open) -> 580.2 (proprietary)
 machine: iommu: passthrough -> translated
 machine: container: no -> yes
 """,
         f"error: 3 changes since {old} [different]\n",
     )
-    assert mempool("diff", old, old)[:2] == (0, f"nothing changed since {old}\n")
+    assert compared(mempool, lab, old, old, 0) == [f"nothing changed since {old}"]
+    assert document(mempool("diff", old, old, "--format", "json"))["driver"]["sim"] == lab.spec
 
 
 def test_access_of_a_default_pool(lab: Lab, mempool: Mempool) -> None:
@@ -157,16 +171,90 @@ def test_access_of_a_default_pool(lab: Lab, mempool: Mempool) -> None:
     found[2]["access"] = "rw"
     new = edited(lab, "new", access=found)
     a, b = A.format(0), B.format(1)
-    assert mempool("diff", lab.before, new).out == f"access of {b} to the default pool of {a}: none -> rw\n"
+    assert compared(mempool, lab, lab.before, new) == [f"access of {b} to the default pool of {a}: none -> rw"]
+    for access, words in ((None, "not known"), ("unknown", "unknown")):
+        found[2]["access"] = access
+        (change,) = compared(mempool, lab, lab.before, edited(lab, "new", access=found))
+        assert change == f"access of {b} to the default pool of {a}: none -> {words}"
 
 
 def test_a_card_that_is_another_inside(lab: Lab, mempool: Mempool) -> None:
     devices = json.loads(Path(lab.before).read_text())["devices"]
+    devices[0] |= {"nvml_index": 0}
+    old = edited(lab, "old", devices=devices)
     devices[0] |= {"name": "NVIDIA [bold]X", "compute_mode": 2, "mig": True}
-    new = edited(lab, "new", devices=devices)
-    assert mempool("diff", lab.before, new).out == (
-        f"{A.format(0)} changed: name: NVIDIA H200 -> NVIDIA [bold]X; compute_mode: 0 -> 2; mig: - -> yes\n"
+    assert compared(mempool, lab, old, edited(lab, "new", devices=devices)) == [
+        f"{A.format(0)} changed: name: NVIDIA H200 -> NVIDIA [bold]X; compute_mode: 0 -> 2; mig: - -> yes"
+    ]
+
+
+def with_nvml(lab: Lab, name: str, status: str | None = "OK") -> str:
+    """The same machine, where nvidia-ml-py is installed."""
+    found = json.loads(Path(lab.before).read_text())
+    devices = [device | {"nvml_index": device["ordinal"], "persistence": True} for device in found["devices"]]
+    capability = [pair | {"nvml_read": status, "nvml_write": "OK"} for pair in found["capability"]]
+    return edited(lab, name, devices=devices, capability=capability)
+
+
+def test_what_nvml_was_not_asked_is_no_change(lab: Lab, mempool: Mempool) -> None:
+    asked = with_nvml(lab, "asked")
+    for old, new in ((lab.before, asked), (asked, lab.before)):
+        assert compared(mempool, lab, old, new, 0) == [f"nothing changed since {old}"]
+    changes = compared(mempool, lab, asked, with_nvml(lab, "new", "NOT_SUPPORTED"))
+    assert len(changes) == 6  # both ways
+    a, b = A.format(0), B.format(1)
+    back = "and the other way round"
+    assert changes[0] == f"capability changed: {a} with memory of {b}, {back}: nvml_read: OK -> NOT_SUPPORTED"
+    silent = compared(mempool, lab, asked, with_nvml(lab, "new", None))
+    assert silent[0] == f"capability changed: {a} with memory of {b}, {back}: nvml_read: OK -> not known"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "shown"),
+    [
+        ("native_atomics", False, "yes -> no"),
+        ("native_atomics", None, "yes -> not known"),
+        ("performance_rank", 1, "0 -> 1"),
+    ],
+)
+def test_all_that_is_recorded_of_a_pair(lab: Lab, mempool: Mempool, key: str, value: object, shown: str) -> None:
+    capability = json.loads(Path(lab.before).read_text())["capability"]
+    capability[0][key] = value
+    changes = compared(mempool, lab, lab.before, edited(lab, "new", capability=capability))
+    assert changes == [f"capability changed: {A.format(0)} with memory of {B.format(1)}: {key}: {shown}"]
+
+
+def test_a_pair_that_only_one_file_has(lab: Lab, mempool: Mempool) -> None:
+    found = json.loads(Path(lab.before).read_text())
+    less = edited(lab, "less", capability=found["capability"][1:], access=found["access"][1:])
+    a, b = A.format(0), B.format(1)
+    values = ("yes", "yes", "0", "none")
+    for old, new, arrow in ((lab.before, less, "{} -> not known"), (less, lab.before, "not known -> {}")):
+        capable, atomics, rank, access = (arrow.format(value) for value in values)
+        assert compared(mempool, lab, old, new) == [
+            f"capability changed: {a} with memory of {b}:"
+            f" capability: {capable}; native_atomics: {atomics}; performance_rank: {rank}",
+            f"access of the host to the default pool of {a}: {access}",
+        ]
+    with_no_pair = edited(lab, "none", capability=[], access=[])
+    assert mempool("diff", lab.before, with_no_pair).status == 1
+
+
+def test_cuda_starts_in_neither(lab: Lab, mempool: Mempool) -> None:
+    lab.build(more='[[failure]]\ncall = "cuInit"\ncode = 802\n')
+    lab.snapshot()
+    assert lab.diff() == (
+        6,
+        label(lab.spec) + f"nothing changed since {lab.before}, of what could be compared: the devices could not\n",
+        "error: CUDA does not start in either: no device was compared [inconclusive]\n"
+        f"  try: `mempool --sim {lab.spec} doctor` says why\n",
     )
+    assert document(lab.diff("--format", "json"))["data"]["devices_compared"] is False
+
+
+def test_a_variable_that_is_empty_and_one_that_is_not_set(lab: Lab, mempool: Mempool) -> None:
+    old, new = (edited(lab, name, machine={"cuda_visible_devices": value}) for name, value in (("a", ""), ("b", None)))
+    assert compared(mempool, lab, old, new) == ["machine: cuda_visible_devices: '' -> -"]
 
 
 # --- files that are none ---
@@ -216,6 +304,16 @@ def test_a_snapshot_with_a_wrong_key(lab: Lab, mempool: Mempool) -> None:
     assert refused(mempool, wrong) == "devices[0].ordinal: Expected `int`, got `str`"
     twice = edited(lab, "twice", devices=[devices[0], devices[0]])
     assert refused(mempool, twice) == f"devices: 2 have the UUID GPU-{UUIDS[0]}"
+    pair = json.loads(Path(lab.before).read_text())["capability"][0]
+    twice = edited(lab, "twice", capability=[pair, pair | {"capable": False}])
+    assert refused(mempool, twice) == f"capability: 2 have accessor GPU-{UUIDS[0]} and owner GPU-{UUIDS[1]}"
+    cell = json.loads(Path(lab.before).read_text())["access"][0]
+    twice = edited(lab, "twice", access=[cell, cell])
+    assert refused(mempool, twice) == f"access: 2 have accessor host and owner GPU-{UUIDS[0]}"
+
+
+def test_a_file_without_an_end(mempool: Mempool) -> None:
+    assert refused(mempool, "/dev/zero") == "cannot read /dev/zero: it has more than 64 MiB"
 
 
 def test_a_snapshot_of_a_later_release_has_more(lab: Lab, mempool: Mempool) -> None:
@@ -233,5 +331,5 @@ def test_pairs_of_unknown_devices_are_no_crash(lab: Lab, mempool: Mempool) -> No
     capability = json.loads(Path(lab.before).read_text())["capability"]
     old = edited(lab, "old", capability=[capability[0] | {"owner": "GPU-unheard-of"}])
     new = edited(lab, "new", capability=[capability[0] | {"owner": "GPU-unheard-of", "capable": None}])
-    out = mempool("diff", old, new).out
-    assert out == f"capability changed: {A.format(0)} reaches (yes -> unknown) device ? (GPU-unheard-)\n"
+    where = f"{A.format(0)} with memory of device ? (GPU-unheard-)"
+    assert compared(mempool, lab, old, new) == [f"capability changed: {where}: capability: yes -> not known"]
