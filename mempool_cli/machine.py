@@ -16,6 +16,7 @@ MPS_PROCESS = "nvidia-cuda-mps"
 """How the names of the processes of MPS begin."""
 
 _VARIABLES = re.compile(r"(CUDA|NVIDIA|NCCL|MPS|PYTORCH_|CUPY_|LD_PRELOAD|LD_LIBRARY_PATH|MEMPOOL_SIM)")
+_OUR_WORDS = ("schema", "kind", "level", "code", "topic")
 _SMI = {
     "query": ["-q"],
     "topology": ["topo", "-m"],
@@ -45,9 +46,15 @@ def facts() -> dict[str, Any]:
 
 
 def redacted(value: Any) -> Any:
-    """The same without UUIDs, bus ids, serial numbers and the host name, in whatever text they stand."""
+    """The same without UUIDs, bus ids, serial numbers and the host name, in whatever text they stand.
+
+    Our own words stay as they are, whatever the host is called.
+    """
     if isinstance(value, Mapping):
-        return {key: "(redacted)" if key == "host_name" else redacted(each) for key, each in value.items()}
+        return {
+            key: "(redacted)" if key == "host_name" else each if key in _OUR_WORDS else redacted(each)
+            for key, each in value.items()
+        }
     if isinstance(value, list | tuple):
         return [redacted(each) for each in value]
     return _without_names(value) if isinstance(value, str) else value
@@ -62,7 +69,8 @@ def _without_names(text: str) -> str:
         r"\b[0-9a-f]{32}\b",
     ):
         text = re.sub(pattern, "(redacted)", text)
-    return text.replace(platform.node(), "(redacted)") if platform.node() else text
+    name = platform.node()
+    return re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", "(redacted)", text) if name else text
 
 
 def _output(command: list[str]) -> str | None:

@@ -14,6 +14,7 @@ from mempool_cli.driver.identity import describe
 from mempool_cli.driver.start import initialize
 from mempool_cli.errors import DriverError, MempoolError, Problem
 from mempool_cli.model import DeviceDetail, DriverInfo
+from mempool_cli.utf8 import utf8
 
 _SECONDS = 60.0
 
@@ -27,10 +28,10 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def look(source: DriverSource) -> Survey:
-    """Which driver and devices there are. MempoolError `trial-failed` when the driver does not even start."""
+    """Which driver and devices there are, or why not; nothing is raised."""
     outcome = run_trial("mempool_cli.survey:survey", source.encode(), limit=_SECONDS)
     if outcome.result is None:
-        raise MempoolError("trial-failed", f"the driver does not start: {outcome.end}")
+        return Survey(failure=Problem(code="trial-failed", message=f"the driver does not start: {outcome.end}"))
     return msgspec.json.decode(outcome.result, type=Survey)
 
 
@@ -50,8 +51,4 @@ def survey(source: bytes, announce: Announce) -> bytes:
 
 def sendable(devices: Iterable[DeviceDetail]) -> tuple[DeviceDetail, ...]:
     """The same, where bytes of a name that are no UTF-8 have been replaced: a child could not tell them."""
-    return tuple(structs.replace(device, name=_text(device.name)) for device in devices)
-
-
-def _text(name: str) -> str:
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return tuple(structs.replace(device, name=utf8(device.name)) for device in devices)

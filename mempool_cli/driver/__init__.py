@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
+from mempool_cli.errors import MempoolError
+
 # The rest is loaded when a driver is opened: who only asks a session opens none.
 if TYPE_CHECKING:
     from mempool_cli.driver.port import Driver
@@ -48,8 +50,15 @@ class DriverSource:
         return cast("Driver", Machine(self._profile).process(os.environ.get(_VISIBLE)))
 
     def encode(self) -> bytes:
-        """One line of JSON from which `decode` makes the same source, wherever the files are then."""
-        return msgspec.json.encode({"sim": self.sim, "profile": self._profile})
+        """One line of JSON from which `decode` makes the same source, wherever the files are then.
+
+        MempoolError `usage` for a SPEC that is no text: another process could not be told what the machine is called.
+        """
+        try:
+            return msgspec.json.encode({"sim": self.sim, "profile": self._profile})
+        except UnicodeEncodeError as error:
+            message = f"--sim: the name of the file is no UTF-8: {self.sim!r}"
+            raise MempoolError("usage", message, hint="give the file another name") from error
 
     @staticmethod
     def decode(data: bytes) -> DriverSource:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mempool_cli.errors import MempoolError
 from mempool_cli.model import DriverInfo, KernelModule, Libcuda
+from mempool_cli.utf8 import utf8
 
 if TYPE_CHECKING:
     from mempool_cli.driver.port import Driver
@@ -71,7 +72,7 @@ def loaded_libcuda() -> Libcuda | None:
         return None
     path = Path(mapped[1]).resolve()
     version = _FILE_VERSION.fullmatch(path.name)
-    return Libcuda(str(path), version[1] if version else None)
+    return Libcuda(utf8(str(path)), version[1] if version else None)
 
 
 def kernel_module() -> KernelModule | None:

@@ -15,6 +15,7 @@ from mempool_cli.doctor.sources import Sources
 from mempool_cli.driver import DriverSource
 from mempool_cli.machine import MPS_PROCESS
 from mempool_cli.snapshot.document import SCHEMA, Capability, DeviceState, Machine, PoolAccess, Snapshot
+from mempool_cli.utf8 import utf8
 
 
 def take(source: DriverSource) -> Snapshot:
@@ -49,9 +50,15 @@ def _machine(sources: Sources) -> Machine:
         container=bool(host.containers(sources)),
         wsl=host.is_wsl(sources),
         mps=any(name.startswith(MPS_PROCESS) for name in sources.processes()),
-        cuda_visible_devices=sources.environment.get("CUDA_VISIBLE_DEVICES"),
-        cuda_device_order=sources.environment.get("CUDA_DEVICE_ORDER"),
+        cuda_visible_devices=_variable(sources, "CUDA_VISIBLE_DEVICES"),
+        cuda_device_order=_variable(sources, "CUDA_DEVICE_ORDER"),
     )
+
+
+def _variable(sources: Sources, name: str) -> str | None:
+    """As the document has it: a machine must not differ from what was written of it."""
+    value = sources.environment.get(name)
+    return None if value is None else utf8(value)
 
 
 def _devices(facts: Facts) -> tuple[DeviceState, ...]:

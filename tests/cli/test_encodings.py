@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import MempoolProcess
+from .conftest import Mempool, MempoolProcess
 
 NAME = "NVIDIA [bold]é :ab: X\u202e\\n"
 C_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
@@ -41,6 +41,18 @@ def test_a_card_with_an_odd_name(
     done = mempool_process("--sim", profile, "devices", env={**os.environ, **environment}, encoding=encoding)
     assert (done.status, done.err) == (0, "")
     assert done.out.splitlines()[2].startswith(f"0       {shown}  GPU-")
+
+
+@pytest.mark.parametrize("command", ["check", "doctor", "snapshot", "verify", "repro"])
+def test_a_machine_file_that_no_other_process_can_be_told_of(mempool: Mempool, tmp_path: Path, command: str) -> None:
+    profile = tmp_path / os.fsdecode(b"\xff.toml")
+    profile.write_text("[[device]]\n")
+    assert mempool("--sim", str(profile), command) == (
+        2,
+        "",
+        f"error: --sim: the name of the file is no UTF-8: '{tmp_path}/\\udcff.toml' [usage]\n"
+        "  try: give the file another name\n",
+    )
 
 
 def test_an_error_with_a_word_that_the_terminal_cannot_show(mempool_process: MempoolProcess) -> None:

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 from cli.conftest import Mempool, MempoolProcess
 
-from mempool_cli.snapshot.document import SCHEMA, Snapshot
+from mempool_cli import machine
+from mempool_cli.doctor.findings import Facts
+from mempool_cli.doctor.look import Look
+from mempool_cli.doctor.nvml import Nvml
+from mempool_cli.doctor.sources import Sources
+from mempool_cli.errors import Problem
+from mempool_cli.snapshot.compare import compare
+from mempool_cli.snapshot.document import SCHEMA, Snapshot, read, text_of
+from mempool_cli.snapshot.take import from_facts
 
 FIRST = "GPU-6090f7d1-e4dd-57e6-9768-669dad3214b8"
 SECOND = "GPU-e60664c9-5fa7-55d3-b3e9-2383ca5faf7d"
@@ -96,6 +104,38 @@ def test_into_a_file(mempool: Mempool, tmp_path: Path) -> None:
         f"error: {nowhere}/machine.json cannot be written: there is no directory {nowhere} [output]\n"
         "  try: nothing was run\n",
     )
+
+
+@pytest.mark.parametrize("host", ["sim", "snapshot", "memory", "ok", "NVIDIA"])
+def test_the_name_of_the_host_spoils_nothing_else(mempool: Mempool, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    plain = taken(mempool, "--sim", "2", "snapshot", "--redact")
+    monkeypatch.setattr("platform.node", lambda: host)
+    found = taken(mempool, "--sim", "2", "snapshot", "--redact")
+    assert (found["schema"], found["driver"]["kind"]) == (SCHEMA, "sim")
+    for one, other in zip(found["findings"], plain["findings"], strict=True):
+        assert [one[key] for key in ("topic", "level", "code")] == [other[key] for key in ("topic", "level", "code")]
+    assert found["devices"][0]["name"] == ("(redacted) H200" if host == "NVIDIA" else "NVIDIA H200")
+
+
+@pytest.mark.parametrize(
+    ("text", "redacted"),
+    [
+        ("on gpu1, user@gpu1.example.com", "on (redacted), user@(redacted).example.com"),
+        ("gpu10 and my-gpu1", "gpu10 and my-gpu1"),
+    ],
+)
+def test_the_name_of_the_host_is_a_whole_word(monkeypatch: pytest.MonkeyPatch, text: str, redacted: str) -> None:
+    monkeypatch.setattr("platform.node", lambda: "gpu1")
+    assert machine.redacted({"text": [text]}) == {"text": [redacted]}
+
+
+def test_a_variable_that_is_no_utf8(tmp_path: Path) -> None:
+    """A machine does not differ from itself."""
+    look = Look(failure=Problem(code="no-driver", message="none"))
+    now = from_facts(Facts(look, Sources(tmp_path, {"CUDA_VISIBLE_DEVICES": "GPU-\udcff\udce9"}), Nvml(absent=True)))
+    file = tmp_path / "before.json"
+    file.write_text(text_of(now, redact=False))
+    assert compare(read(str(file)), now, old="a", new=None).changes == ()
 
 
 def test_redacted_it_tells_devices_apart_by_ordinal(mempool: Mempool) -> None:
