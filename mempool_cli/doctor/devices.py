@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from mempool_cli.devices import NO_POOLS
-from mempool_cli.doctor.findings import Facts, fail, ok, warn
+from mempool_cli.doctor.findings import Facts, fail, ok, spell, warn
 from mempool_cli.doctor.sources import Sources
 from mempool_cli.driver.port import ComputeMode, HandleType
 from mempool_cli.machine import MPS_PROCESS
@@ -24,8 +24,11 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 def findings(facts: Facts) -> Iterator[Finding]:
-    """Nothing without devices: the start of CUDA has told why."""
+    """Without devices, why the driver does not tell of them; nothing where CUDA did not start, which told why."""
     devices = facts.look.devices
+    refused = facts.refused
+    if refused and refused.driver:
+        yield fail("devices", refused.message, evidence=[spell(refused.driver)], driver=refused.driver)
     if not devices:
         return
     yield visible(facts)
@@ -143,6 +146,15 @@ def mig(facts: Facts) -> Iterator[Finding]:
         yield ok("mig", f"on for card{'s' if len(on) > 1 else ''} {ranges(on)} of nvidia-smi")
 
 
+def _explains(listed: str, devices: tuple[DeviceDetail, ...], theirs: Mapping[str, int]) -> bool:
+    """Whether each word is a UUID, or the number that nvidia-smi gives to the card: CUDA's own order is the same."""
+    words = [word.strip() for word in listed.split(",")]
+    return len(words) >= len(devices) and all(
+        word.startswith("GPU-") or word == str(theirs.get(device.uuid.lower()))
+        for word, device in zip(words, devices, strict=False)
+    )
+
+
 def order(facts: Facts) -> Finding:
     """Whether CUDA and nvidia-smi number the cards alike: the UUID tells."""
     assert facts.nvml is not None
@@ -154,7 +166,8 @@ def order(facts: Facts) -> Finding:
     ]
     if not unlike:
         return ok("order", "CUDA and nvidia-smi number the cards alike")
-    if facts.sources and _VISIBLE in facts.sources.environment:
+    listed = facts.sources.environment.get(_VISIBLE) if facts.sources else None
+    if listed is not None and _explains(listed, facts.look.devices, theirs):
         return ok("order", f"CUDA numbers those that {_VISIBLE} lists", evidence=unlike)
     hint = "CUDA_DEVICE_ORDER=PCI_BUS_ID orders CUDA's as nvidia-smi does; or name cards by UUID"
     return warn("order", "CUDA and nvidia-smi number the cards differently", evidence=unlike, hint=hint)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from mempool_cli.doctor import libraries, pci
-from mempool_cli.doctor.findings import Facts, fail, ok, warn
+from mempool_cli.doctor.findings import Facts, fail, ok, spell, warn
 from mempool_cli.doctor.host import containers, is_wsl
 from mempool_cli.doctor.sources import Sources
 from mempool_cli.driver.identity import read_module
@@ -15,6 +15,7 @@ from mempool_cli.errors import Problem
 from mempool_cli.model import Finding, KernelModule, Libcuda
 
 _MODULE = "/proc/driver/nvidia/version"
+_GENERATION = re.compile(r"[1-9][0-9]{0,3}")  # of a source tree without tags the version is "0+unknown"
 _NOT_STARTED = ("no-bindings", "no-driver", "driver-too-old", "missing-function")
 _GIVE_GPUS = "give the container its GPUs: `docker run --gpus all`, with nvidia-container-toolkit on the host"
 
@@ -26,7 +27,7 @@ def findings(facts: Facts) -> Iterator[Finding]:
     if facts.look.libcuda or not facts.works:
         yield libcuda(facts, facts.sources)
     yield start(facts)
-    if not facts.works and not is_wsl(facts.sources):
+    if not facts.works and not facts.refused and not is_wsl(facts.sources):
         yield module(facts.sources)
         yield nodes(facts.sources)
 
@@ -44,7 +45,7 @@ def bindings(facts: Facts) -> Finding:
     cuda = facts.look.driver.cuda_version if facts.look.driver else None
     theirs, ours = version.partition(".")[0], (cuda or "").partition(".")[0]
     text = f"cuda-bindings {version}"
-    if cuda is None or theirs == ours:
+    if cuda is None or theirs == ours or not _GENERATION.fullmatch(theirs):
         return ok("bindings", text)
     if int(theirs) > int(ours):
         return ok("bindings", f"{text}; the driver is for CUDA {cuda}: what only {theirs} has is a missing-function")
@@ -124,7 +125,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 def start(facts: Facts) -> Finding:
     """What cuInit answered."""
     failure, driver = facts.look.failure, facts.look.driver
-    if failure is None:
+    if failure is None or facts.refused:
         if driver is None:
             return warn("cuInit", "CUDA starts, and the driver does not say its version (cuDriverGetVersion)")
         return ok("cuInit", f"CUDA {driver.cuda_version}")
@@ -135,7 +136,7 @@ def start(facts: Facts) -> Finding:
 
 def _failed(topic: str, problem: Problem) -> Finding:
     words = problem.driver
-    evidence = [f"{words.call} = {words.name} ({words.code})"] if words else []
+    evidence = [spell(words)] if words else []
     return fail(topic, problem.message, evidence=evidence, hint=problem.hint, code=problem.code, driver=problem.driver)
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from mempool_cli.doctor.look import Look
 from mempool_cli.doctor.nvml import Nvml
 from mempool_cli.doctor.sources import Sources
-from mempool_cli.errors import DriverWords
+from mempool_cli.errors import DriverWords, Problem
 from mempool_cli.model import Finding
 
 
@@ -23,6 +23,17 @@ class Facts(NamedTuple):
     def works(self) -> bool:
         """CUDA has started, and answers."""
         return self.look.failure is None
+
+    @property
+    def refused(self) -> Problem | None:
+        """The failure, where CUDA had started: a call after cuInit."""
+        failure = self.look.failure
+        return failure if failure and failure.driver and failure.driver.call != "cuInit" else None
+
+
+def spell(words: DriverWords) -> str:
+    """As a C programmer would log it."""
+    return f"{words.call} = {words.name} ({words.code})"
 
 
 def ok(topic: str, text: str, *, evidence: Iterable[str] = (), hint: str | None = None) -> Finding:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -168,6 +170,27 @@ def test_a_driver_before_cuda_12(standin: StandIn) -> None:
     assert status == 3
     assert "fail  cuInit      mempool needs a CUDA 12.0 driver; " in out
     assert "[driver-too-old]" in err
+
+
+@pytest.mark.standin
+def test_a_driver_library_in_a_directory_that_is_no_utf8(standin: StandIn, tmp_path: Path) -> None:
+    library = tmp_path / os.fsdecode(b"\xff") / "libcuda.so.1"
+    library.parent.mkdir()
+    shutil.copy(standin.library.resolve(), library)
+    with standin.machine("1") as socket:
+        status, out, _ = doctor(standin, socket, library)
+    assert (status, f"ok    libcuda       {tmp_path}/\N{REPLACEMENT CHARACTER}/libcuda.so.1\n" in out) == (0, True)
+
+
+@pytest.mark.standin
+def test_a_call_after_the_start_is_refused(standin: StandIn) -> None:
+    with standin.machine("1", failures=[Failure(call="cuDeviceGetName", code=999)]) as socket:
+        status, out, err = doctor(standin, socket)
+    assert status == 3
+    assert "ok    cuInit      CUDA 13.0\n" in out
+    assert "fail  devices     the driver refused cuDeviceGetName\n" in out
+    assert "                  cuDeviceGetName = CUDA_ERROR_UNKNOWN (999)\n" in out
+    assert err.startswith("error: devices: the driver refused cuDeviceGetName [machine-unfit]\n")
 
 
 STUB = "int cuGetProcAddress_v2(void);\nint cuGetProcAddress_v2(void) { return 34; }\n"

@@ -119,6 +119,30 @@ warn  order  CUDA and nvidia-smi number the cards differently
     assert text(chosen, "order") == "ok    order  CUDA numbers those that CUDA_VISIBLE_DEVICES lists\n"
 
 
+@pytest.mark.parametrize(
+    ("listed", "level"),
+    [
+        ("2,1,0", "ok"),
+        (" 2, 1 ,0", "ok"),
+        ("{0},{1},{2}", "ok"),
+        ("GPU-6090f7d1,1,{2}", "ok"),
+        ("0,1,2", "warn"),  # the list is in order, and the cards still are not
+        ("{0},1,2", "warn"),
+        ("2,1", "warn"),
+        ("", "warn"),
+    ],
+)
+def test_a_list_of_devices_explains_their_order_or_not(tmp_path: Path, listed: str, level: str) -> None:
+    found = answered("3")
+    value = listed.format(*(device.uuid for device in found.devices))
+    shown = text(examined(tmp_path, found, asked(found.devices[::-1]), {"CUDA_VISIBLE_DEVICES": value}), "order")
+    words = {
+        "ok": "ok    order  CUDA numbers those that CUDA_VISIBLE_DEVICES lists\n",
+        "warn": "warn  order  CUDA and nvidia-smi number the cards differently\n",
+    }
+    assert shown.startswith(words[level])
+
+
 def test_nvml_that_is_absent_or_does_not_answer(tmp_path: Path) -> None:
     found = answered("1")
     assert (

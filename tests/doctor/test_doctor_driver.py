@@ -159,6 +159,8 @@ warn  cuInit    not called
         ("12.9.4", "13.0", "cuda-bindings 12.9.4; the driver is for CUDA 13.0: what is new in 13 is not used"),
         ("13.5.0", "12.4", "cuda-bindings 13.5.0; the driver is for CUDA 12.4: what only 13 has is a missing-function"),
         ("13.5.0", "13.1", "cuda-bindings 13.5.0"),
+        ("0+unknown", "13.1", "cuda-bindings 0+unknown"),
+        ("", "13.1", "cuda-bindings "),
     ],
 )
 def test_generations(tmp_path: Path, bindings: str, cuda: str, shown: str) -> None:
