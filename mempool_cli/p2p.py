@@ -22,8 +22,14 @@ class P2PTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 def ordered_pairs(table: P2PTable, count: int, source: str) -> frozenset[Pair]:
     """The pairs among so many devices; MempoolError `input-file`, which names `source`, for one that is none."""
-    groups = [set(group) for group in ((range(count),) if table.all else table.groups)]
-    pairs = [(a, b) for group in groups for a in group for b in group if a != b]
+    groups = {frozenset(group) for group in table.groups}
+    # Before they are expanded: the pairs of what is no device could fill the memory.
+    for device in sorted(frozenset().union(*groups)):
+        if not 0 <= device < count:
+            raise MempoolError("input-file", f"{source}: p2p.groups: there is no device {device} among the {count}")
+    if table.all:
+        groups = {frozenset(range(count))}
+    pairs = {(a, b) for group in groups for a in group for b in group if a != b}
     return checked((*pairs, *table.pairs), count, source, "p2p")
 
 

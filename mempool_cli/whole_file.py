@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import secrets
 from pathlib import Path
+
+_PERMISSIONS = 0o777
 
 
 def unwritable(path: Path) -> str | None:
@@ -28,15 +31,24 @@ def unwritable(path: Path) -> str | None:
 def write_whole(path: Path, text: str) -> None:
     """Puts the text, as UTF-8, into the file, through a link into what it leads to; OSError when that cannot be.
 
-    What is there and is no plain file, a terminal say, is written to, not replaced.
+    What is there and is no plain file, a terminal say, is written to, not replaced. A file that is replaced keeps its
+    mode.
     """
     path = path.resolve()
     if path.exists() and not path.is_file():
         path.write_text(text, encoding="utf-8")
         return
-    new = path.with_name(f"{path.name}.{os.getpid()}.new")
+    mode = path.stat().st_mode & _PERMISSIONS if path.exists() else None
+    new = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
+    # Nobody else's file, and nothing that a link of somebody else leads to.
+    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666 if mode is None else 0)
     try:
-        new.write_text(text, encoding="utf-8")
+        with open(fd, "w", encoding="utf-8") as file:  # noqa: PTH123 - a descriptor
+            if mode is not None:
+                os.fchmod(fd, mode)
+            file.write(text)
+            file.flush()
+            os.fsync(fd)
         new.replace(path)
     except BaseException:
         new.unlink(missing_ok=True)

@@ -214,7 +214,7 @@ def test_a_machine_without_devices(mempool: Mempool) -> None:
         ),
         ("[[device]]\n[p2p]\npairs = [[0, 1]]", "p2p: (0, 1) is no pair of two of the 1 devices", None),
         ("[[device]]\ncount = 2\n[p2p]\npairs = [[1, 1]]", "p2p: (1, 1) is no pair of two of the 2 devices", None),
-        ("[[device]]\ncount = 2\n[p2p]\ngroups = [[0, -1]]", "p2p: (0, -1) is no pair of two of the 2 devices", None),
+        ("[[device]]\ncount = 2\n[p2p]\ngroups = [[0, -1]]", "p2p.groups: there is no device -1 among the 2", None),
         ('[[device]]\nuuid = "x"', "device.uuid: 'x' is no UUID (32 hexadecimal digits)", None),
         ('[[device]]\ncount = 2\nuuid = "x"', "device: uuid and pci_bus_id need count = 1", None),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,21 @@ def test_a_variable_that_is_no_utf8(tmp_path: Path) -> None:
     file = tmp_path / "before.json"
     file.write_text(text_of(now, redact=False))
     assert compare(read(str(file)), now, old="a", new=None).changes == ()
+
+
+def test_a_file_that_is_replaced_keeps_its_mode(mempool: Mempool, tmp_path: Path) -> None:
+    file = tmp_path / "machine.json"
+    for mode in (0o600, 0o640):
+        file.touch()
+        file.chmod(mode)
+        assert mempool("--sim", "1", "snapshot", "-o", str(file)) == (0, "", "")
+        assert file.stat().st_mode & 0o777 == mode
+    file.unlink()
+    assert mempool("--sim", "1", "snapshot", "-o", str(file)).status == 0
+    umask = os.umask(0)
+    os.umask(umask)
+    assert file.stat().st_mode & 0o777 == 0o666 & ~umask
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
 
 
 def test_redacted_it_tells_devices_apart_by_ordinal(mempool: Mempool) -> None:
