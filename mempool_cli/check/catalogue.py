@@ -41,11 +41,13 @@ def list_checks() -> CheckList:
     )
 
 
-def chosen(select: Sequence[str], skip: Sequence[str], *, data: bool, source: str = "") -> tuple[Check, ...]:
+def chosen(
+    select: Sequence[str], skip: Sequence[str], *, data: bool, devices: bool = False, source: str = ""
+) -> tuple[Check, ...]:
     """Those whose id fits one of `select` (empty: the standard ones) and none of `skip`, in their order.
 
-    MempoolError `usage` or, from the file `source`, `input-file` for a pattern that fits no id, and where `data`, the
-    wish for that check, is skipped.
+    MempoolError `usage` or, from the file `source`, `input-file` for a pattern that fits no id, and where `data` or
+    `devices`, the wish for that check, is left out.
     """
     for key, patterns in (("select", select), ("skip", skip)):
         for pattern in patterns:
@@ -58,6 +60,9 @@ def chosen(select: Sequence[str], skip: Sequence[str], *, data: bool, source: st
             raise MempoolError("input-file", f"{source}: checks.skip: it leaves out data, which checks.data wants")
         raise MempoolError("usage", "--data wants what --skip, or checks.skip of the policy, leaves out")
     wanted = [check for check in CHECKS if _asked(check, select, check.standard or data) and not fits(check.id, skip)]
+    if devices and not any(check.id == "devices" for check in wanted):
+        message = "--require-devices wants the check devices, which --select, --skip or the policy leaves out"
+        raise MempoolError("usage", message)
     if not wanted:
         raise MempoolError("usage", "no check is left to run", hint="`mempool check --list`")
     return tuple(wanted)

@@ -10,6 +10,7 @@ from typing import Any, cast
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
 from mempool_cli import __version__
+from mempool_cli.errors import Problem
 from mempool_cli.model import Answer, CheckCase, CheckReport, CheckResult
 from mempool_cli.report_file import write_text
 
@@ -21,10 +22,18 @@ def write_junit(file: Path, answer: Answer, report: CheckReport) -> None:
     xml: Any = JUnitXml("mempool check")
     for check in report.checks:
         xml.add_testsuite(_suite(check, answer, report))
+    if answer.failure:
+        xml.add_testsuite(_suite(_ended_early(answer.failure), answer, report))
     xml.update_statistics()
     # Known to junitparser and to no common schema.
     xml._elem.attrib.pop("skipped", None)
     write_text(file, xml.tostring().decode() + "\n")
+
+
+def _ended_early(failure: Problem) -> CheckResult:
+    """What was not run, as an error: a server that reads the file only must not take it for a pass."""
+    case = CheckCase(name="all checks are run", outcome="error", why=failure.message)
+    return CheckResult(id="run", title="", of_pairs=False, outcome="error", seconds=0.0, cases=(case,))
 
 
 def _suite(check: CheckResult, answer: Answer, report: CheckReport) -> TestSuite:

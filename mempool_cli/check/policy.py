@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property
 from itertools import groupby
 from typing import Annotated, Literal
 
@@ -59,7 +59,7 @@ class _LimitsTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     seconds: Annotated[int, msgspec.Meta(ge=1, le=86400)] = 60
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
     """A policy file. Nothing is demanded of what it does not name."""
 
     description: str = ""
@@ -69,23 +69,50 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     checks: _ChecksTable = _ChecksTable()
     limits: _LimitsTable = _LimitsTable()
 
-    @property
-    def devices(self) -> list[_DeviceTable]:
+    @cached_property
+    def devices(self) -> tuple[_DeviceTable, ...]:
         """A table a device; empty where the file names none."""
-        return [table for table in self.device for _ in range(table.count)]
+        return tuple(table for table in self.device for _ in range(table.count))
+
+    @cached_property
+    def _must(self) -> frozenset[Pair]:
+        return ordered_pairs(self.p2p, len(self.devices), "") if self.p2p else frozenset()
+
+    @cached_property
+    def _must_not(self) -> frozenset[Pair]:
+        return frozenset(self.p2p.not_pairs if self.p2p else ())
 
     def wish(self, accessor: int, owner: int) -> Wish | None:
         """Whether the pair has to be capable; None where the file does not say anything of pairs."""
         if self.p2p is None:
             return None
-        if (accessor, owner) in _must(self.p2p, len(self.devices)):
+        if (accessor, owner) in self._must:
             return "must"
-        return "must-not" if (accessor, owner) in self.p2p.not_pairs else self.p2p.others
+        return "must-not" if (accessor, owner) in self._must_not else self.p2p.others
 
+    def without_pools(self, device: int) -> bool:
+        """Whether the file says that the device has none."""
+        return device < len(self.devices) and not self.devices[device].pools
 
-@lru_cache(maxsize=4)
-def _must(table: P2PTable, count: int) -> frozenset[Pair]:
-    return ordered_pairs(table, count, "")
+    def without_host_pools(self, device: int) -> bool:
+        """Whether the file says that the device cannot use pools in host memory."""
+        if device >= len(self.devices):
+            return False
+        table = self.devices[device]
+        return not table.pools or table.host_pools is False
+
+    @property
+    def wants_no_host_pool(self) -> bool:
+        """Whether none of its devices can use pools in host memory."""
+        return bool(self.devices) and all(map(self.without_host_pools, range(len(self.devices))))
+
+    @property
+    def wants_no_pair(self) -> bool:
+        """Whether there is no pair of its devices, both with pools, that has to be capable."""
+        able = {device for device, table in enumerate(self.devices) if table.pools}
+        if not self.devices or (self.p2p is None and len(able) > 1):
+            return False
+        return not any(able.issuperset(pair) for pair in self._must)
 
 
 def read_policy(path: str) -> Policy:
@@ -123,14 +150,18 @@ def _check_pairs(policy: Policy, table: _P2PTable, path: str) -> None:
 
 
 def as_version(text: str) -> tuple[int, ...]:
-    """`580.95.05` as numbers, which compare as versions do."""
-    return tuple(int(part) for part in text.split("."))
+    """`580.95.05` as numbers, which compare as versions do: 13.0.0 is 13.0."""
+    numbers = [int(part) for part in text.split(".")]
+    while numbers and not numbers[-1]:
+        numbers.pop()
+    return tuple(numbers)
 
 
 def policy_of(driver: DriverInfo | None, devices: Sequence[DeviceDetail]) -> str:
     """The text of a policy that this machine fulfils."""
     reach = {(device.ordinal, peer) for device in devices for peer in device.peers}
-    lines = ["# What this machine is, and must be: `mempool check FILE`", "", "[driver]"]
+    lines = ["# of a simulated machine: no hardware was asked"] if driver and driver.kind == "sim" else []
+    lines += ["# What this machine is, and must be: `mempool check FILE`", "", "[driver]"]
     if driver:
         lines.append(f'cuda = "{driver.cuda_version}"  # at least')
     if driver and driver.kernel_module:

@@ -16,7 +16,7 @@ from mempool_cli.child import run_trial
 from mempool_cli.driver import DriverSource
 from mempool_cli.driver.port import device_location
 from mempool_cli.errors import MempoolError, Problem
-from mempool_cli.exit_status import Terminated
+from mempool_cli.exit_status import MACHINE, Terminated
 from mempool_cli.model import (
     Answer,
     CheckCase,
@@ -38,6 +38,7 @@ from mempool_cli.verify.pair import Choices as VerifyChoices
 
 _ONE = "one device: there is no pair"
 _NO_DRIVER = "the driver does not start"
+_NO_POOLS = "no device has memory pools"
 _NOT_TOLD = "the driver did not say whether the accessor can reach the owner"
 _WORST_FIRST: tuple[CheckOutcome, ...] = ("failed", "error", "passed", "skipped")
 _SIZES = (8, 1 << 20, 16 << 20)
@@ -62,9 +63,15 @@ class Machine:
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        """All ordered pairs of devices with pools: accessor and owner."""
-        able = [device.ordinal for device in self.devices if device.pools_supported]
-        return [(accessor, owner) for owner in able for accessor in able if accessor != owner]
+        """All ordered pairs of devices: accessor and owner."""
+        ordinals = range(len(self.devices))
+        return [(accessor, owner) for owner in ordinals for accessor in ordinals if accessor != owner]
+
+    @property
+    def pool_pairs(self) -> list[tuple[int, int]]:
+        """Those of devices with pools."""
+        able = {device.ordinal for device in self.devices if device.pools_supported}
+        return [pair for pair in self.pairs if able.issuperset(pair)]
 
     def reaches(self, accessor: int, owner: int) -> bool:
         """Whether the driver says so."""
@@ -78,6 +85,10 @@ class Machine:
     def alone(self) -> bool:
         """Whether the policy wants one device only, so that there are no pairs to miss."""
         return self.policy is not None and len(self.policy.devices) == 1
+
+    def of_no_pools(self, device: int) -> bool:
+        """Whether the policy says that it has none."""
+        return self.policy is not None and self.policy.without_pools(device)
 
 
 OnCheck = Callable[[CheckResult], None]
@@ -96,7 +107,9 @@ def run_checks(
             on_check(done[-1])
     except (KeyboardInterrupt, Terminated) as error:
         code, name = ("interrupted", "SIGINT") if isinstance(error, KeyboardInterrupt) else ("terminated", "SIGTERM")
-        failure = Problem(code=code, message=f"ended by {name}: {len(done)} of {len(checks)} checks are done")
+        left = ", ".join(check.id for check in checks[len(done) :])
+        message = f"ended by {name}: {len(done)} of {len(checks)} checks are done, not {left}"
+        failure = Problem(code=code, message=message)
     devices = tuple(device.identity for device in machine.devices)
     report = CheckReport(devices=devices, policy=policy, skips_allowed=skips_allowed, checks=tuple(done))
     where = Where(kind="local", pid=os.getpid())
@@ -107,7 +120,7 @@ def run_check(check: Check, machine: Machine) -> CheckResult:
     """All cases of a check; it never raises what the machine does."""
     begin = time.monotonic()
     if check.id != "driver" and machine.seen.failure:
-        cases = [CheckCase(name="machine", outcome="skipped", why=_NO_DRIVER)]
+        cases = [CheckCase(name="machine", outcome="skipped", why=machine.seen.failure.message)]
     else:
         cases = list(_cases(check, machine))
     seconds = round(time.monotonic() - begin, 3)
@@ -136,7 +149,9 @@ def _cases(check: Check, machine: Machine) -> Iterator[CheckCase]:
 def _driver(check: Check, machine: Machine) -> Iterator[CheckCase]:
     problem = machine.seen.failure
     if problem:
-        yield CheckCase(name="cuInit", outcome="failed", why=problem.message, driver=problem.driver)
+        call = problem.driver.call if problem.driver else "cuInit"
+        outcome: CheckOutcome = "failed" if problem.exit == MACHINE else "error"
+        yield CheckCase(name=call, outcome=outcome, why=problem.message, driver=problem.driver)
         return
     info = machine.seen.driver
     assert info is not None
@@ -164,7 +179,7 @@ def _at_least(name: str, found: str | None, least: str) -> CheckCase:
 
 def _devices(check: Check, machine: Machine) -> Iterator[CheckCase]:
     count = len(machine.devices)
-    wanted = machine.policy.devices if machine.policy else []
+    wanted = machine.policy.devices if machine.policy else ()
     if machine.require_devices is not None:
         why = f"{count} visible, at least {machine.require_devices} required"
         yield _judged("required", passed=count >= machine.require_devices, why=why)
@@ -184,7 +199,7 @@ def _judged(name: str, *, passed: bool, why: str) -> CheckCase:
 
 
 def _pools(check: Check, machine: Machine) -> Iterator[CheckCase]:
-    wanted = machine.policy.devices if machine.policy else []
+    wanted = machine.policy.devices if machine.policy else ()
     for device in machine.devices:
         table = wanted[device.ordinal] if device.ordinal < len(wanted) else None
         has = device.pools_supported
@@ -218,7 +233,7 @@ def _asked(check: Check, machine: Machine) -> Iterator[CheckCase]:
 def _plan(check: Check, machine: Machine) -> CheckPlan:
     pairs = machine.pairs
     if check.id != "capability":
-        pairs = [pair for pair in pairs if machine.reaches(*pair)]
+        pairs = [pair for pair in machine.pool_pairs if machine.reaches(*pair)]
     able = [device.ordinal for device in machine.devices if device.pools_supported]
     return CheckPlan(
         source=machine.source.encode().decode(),
@@ -231,20 +246,22 @@ def _plan(check: Check, machine: Machine) -> CheckPlan:
 
 
 def _missing(check: Check, machine: Machine) -> Iterator[CheckCase]:
-    """The pairs that a pair check is not about, since there is none, or one cannot reach the other."""
+    """What a check is not about, since there are no pools, or no pair, or one cannot reach the other."""
+    without = [device.ordinal for device in machine.devices if not device.pools_supported]
     if not check.of_pairs:
+        if len(without) == len(machine.devices):
+            expected = all(machine.of_no_pools(device) for device in without)
+            yield CheckCase(name="devices", outcome="skipped", why=_NO_POOLS, expected=expected)
         return
     if len(machine.devices) < 2:
         yield CheckCase(name="pairs of devices", outcome="skipped", why=_ONE, expected=machine.alone)
-    for device in machine.devices:
-        if not device.pools_supported and len(machine.devices) > 1:
-            tables = machine.policy.devices if machine.policy else []
-            expected = device.ordinal < len(tables) and not tables[device.ordinal].pools
-            why = f"device {device.ordinal} has no memory pools"
-            yield CheckCase(name=f"pairs of device {device.ordinal}", outcome="skipped", why=why, expected=expected)
+        return
     if check.id == "capability":
         return
-    for accessor, owner in machine.pairs:
+    for device in without:
+        name, why = f"pairs of device {device}", f"device {device} has no memory pools"
+        yield CheckCase(name=name, outcome="skipped", why=why, expected=machine.of_no_pools(device))
+    for accessor, owner in machine.pool_pairs:
         if not machine.reaches(accessor, owner):
             unknown = owner in machine.devices[accessor].peers_unknown
             yield CheckCase(
@@ -281,17 +298,13 @@ def _recycled(check: Check, machine: Machine) -> Iterator[CheckCase]:
         yield CheckCase(name="recycled", outcome="error", why=answer.failure.message if answer.failure else _NO_DRIVER)
         return
     for one in result.reproductions:
-        name = "pools in host memory" if one.variant == "host" else "pools on a device"
+        on_host = one.variant == "host"
         outcome: CheckOutcome = "skipped" if not one.trials else _OF_BUG.get(one.verdict, "error")
-        expected = outcome == "skipped" and _no_pair_wanted(machine)
-        yield CheckCase(name=name, outcome=outcome, why=one.why, expected=expected)
-
-
-def _no_pair_wanted(machine: Machine) -> bool:
-    """Whether the policy can do without any pair of devices."""
-    if machine.policy is None or machine.policy.p2p is None:
-        return machine.alone
-    return all(machine.unwanted(*pair) for pair in machine.pairs)
+        wanted_so = machine.policy is not None and (
+            machine.policy.wants_no_host_pool if on_host else machine.policy.wants_no_pair
+        )
+        name = "pools in host memory" if on_host else "pools on a device"
+        yield CheckCase(name=name, outcome=outcome, why=one.why, expected=outcome == "skipped" and wanted_so)
 
 
 def _data(check: Check, machine: Machine) -> Iterator[CheckCase]:
@@ -320,13 +333,10 @@ def _of_pair(pair: PairResult, machine: Machine) -> CheckCase:
 def _skip_wanted(pair: PairResult, machine: Machine) -> bool:
     if machine.policy is None:
         return False
-    tables = machine.policy.devices
-    ordinals = [pair.accessor] if pair.owner is None else [pair.accessor, pair.owner]
-    if any(ordinal < len(tables) and not tables[ordinal].pools for ordinal in ordinals):
-        return True
     if pair.owner is None:
-        return pair.accessor < len(tables) and tables[pair.accessor].host_pools is False
-    return machine.unwanted(pair.accessor, pair.owner)
+        return machine.policy.without_host_pools(pair.accessor)
+    without = any(machine.policy.without_pools(device) for device in (pair.accessor, pair.owner))
+    return without or machine.unwanted(pair.accessor, pair.owner)
 
 
 _RUNNERS: dict[str, Callable[[Check, Machine], Iterator[CheckCase]]] = {

@@ -72,14 +72,16 @@ Cases = Iterator[tuple[str, Callable[[], str]]]
 def _case(name: str, ask: Callable[[], str]) -> CheckCase:
     begin = time.monotonic()
     words = None
+    notes: list[str] = []
     try:
         outcome, why = "passed", ask()
-    except FailedError as error:
-        outcome, why = "failed", str(error)
-    except SkippedError as error:
-        outcome, why = "skipped", str(error)
+    except (FailedError, SkippedError) as error:
+        outcome, why = "failed" if isinstance(error, FailedError) else "skipped", str(error)
+        notes = getattr(error, "__notes__", notes)
     except DriverError as error:
         outcome, why, words = "error", f"the driver refused {error.words.call}", error.words
+        notes = getattr(error, "__notes__", notes)
+    why = "; ".join([why, *notes])
     seconds = round(time.monotonic() - begin, 6)
     return msgspec.convert(
         {"name": name, "outcome": outcome, "why": why, "seconds": seconds, "driver": msgspec.to_builtins(words)},
@@ -124,12 +126,21 @@ def _pool(driver: Driver, location: Location) -> Iterator[int]:
     pool = driver.mem_pool_create(PoolProperties(location, _MAX_SIZE))
     try:
         yield pool
-    finally:
-        for device in range(driver.device_get_count()):
-            if device != owner_of(location):
-                with suppress(DriverError):
-                    driver.mem_pool_set_access(pool, [AccessEntry(device_location(device), _NONE)])
-        driver.mem_pool_destroy(pool)
+    except BaseException as found:
+        try:
+            _destroy(driver, pool, location)
+        except DriverError as error:  # not instead of what was found
+            found.add_note(f"then the driver refused {error}")
+        raise
+    _destroy(driver, pool, location)
+
+
+def _destroy(driver: Driver, pool: int, location: Location) -> None:
+    for device in range(driver.device_get_count()):
+        if device != owner_of(location):
+            with suppress(DriverError):
+                _set(driver, pool, (device, _NONE))
+    driver.mem_pool_destroy(pool)
 
 
 def _set(driver: Driver, pool: int, *entries: tuple[int, AccessFlags]) -> None:
@@ -161,6 +172,7 @@ def _owner(driver: Driver, plan: CheckPlan) -> Cases:
         def ask(owner: int = owner) -> str:
             with _pool(driver, device_location(owner)) as created:
                 for pool in (created, driver.device_get_default_mem_pool(owner)):
+                    _set(driver, pool, (owner, _RW))  # else every call on it is refused, and that proves nothing
                     with suppress(DriverError):
                         _set(driver, pool, (owner, _NONE))
                     _expect(driver, pool, owner, _RW, "to its own pool, after it was to be revoked,")
@@ -196,8 +208,11 @@ def _batch(driver: Driver, plan: CheckPlan) -> Cases:
                     _set(driver, pool, (accessor, _RW), bad)
                 except DriverError as error:
                     _expect(driver, pool, accessor, _NONE, "after a refused call")
+                    # Without the bad entry it is taken: the refusal was about that.
+                    _set(driver, pool, (accessor, _RW))
+                    _expect(driver, pool, accessor, _RW, "after the same call without the bad entry")
                     return f"refused with {error.words.name}, nothing changed"
-            raise FailedError("a call with an entry that cannot be was accepted")
+                raise FailedError("a call with an entry that cannot be was accepted")
 
         yield pair_name(accessor, location), ask
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from mempool_cli.commands.common import MempoolCommand, examples, finish, kept, not_traced
+from mempool_cli.commands.common import FileParam, MempoolCommand, examples, finish, kept, not_traced
 from mempool_cli.commands.settings import settings
 
 
@@ -19,16 +19,16 @@ from mempool_cli.commands.settings import settings
         "mempool check machine.toml",
     ),
 )
-@click.argument("policy", metavar="[POLICY]", required=False, type=click.Path(path_type=Path))
+@click.argument("policy", metavar="[POLICY]", required=False, type=FileParam())
 @click.option("--list", "listed", is_flag=True, help="Show the checks")
 @click.option("--init", is_flag=True, help="Print the policy of this machine")
 @click.option("--select", metavar="ID", multiple=True, help="Only these checks, by id or glob")
-@click.option("--skip", metavar="ID", multiple=True, help="Not these checks, by id or glob")
+@click.option("--skip", metavar="ID", multiple=True, help="Not these checks, nor those that the policy skips")
 @click.option("--data", is_flag=True, help="Check that data gets through, too (mempool verify)")
 @click.option("--require-devices", type=click.IntRange(1, 1024), metavar="N", help="Fail below so many devices")
 @click.option("--allow-skips", is_flag=True, help="Pass although pairs could not be checked")
 @click.option("--limit", type=click.IntRange(1, 86400), metavar="SECONDS", help="Time for a trial (default: 60)")
-@click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write JUnit XML")
+@click.option("--junit", type=FileParam(), metavar="FILE", help="Write JUnit XML")
 @click.option("-v", "--verbose", is_flag=True, help="Show every case")
 @click.pass_context
 def check(
@@ -56,13 +56,15 @@ def check(
     from mempool_cli.check.policy import policy_of, read_policy
     from mempool_cli.check.run import Machine, run_checks
     from mempool_cli.driver import driver_source
-    from mempool_cli.errors import Problem
+    from mempool_cli.errors import MempoolError, Problem
     from mempool_cli.model import Answer, CheckReport, CheckResult
     from mempool_cli.render.annotations import annotate
     from mempool_cli.render.progress import Progress
     from mempool_cli.report_file import check_writable
     from mempool_cli.survey import look
 
+    if junit and (listed or init):
+        raise MempoolError("usage", f"--junit with --{'list' if listed else 'init'}: nothing is checked")
     if listed:
         finish(ctx, Answer(result=list_checks()))
     rules = read_policy(str(policy)) if policy else None
@@ -71,8 +73,9 @@ def check(
         chosen(wanted.select, wanted.skip, data=wanted.data, source=str(policy))
     checks = chosen(
         select or (wanted.select if wanted else ()),
-        skip or (wanted.skip if wanted else ()),
+        (*(wanted.skip if wanted else ()), *skip),
         data=data or bool(wanted and wanted.data and not fits("data", skip)),
+        devices=require_devices is not None,
     )
     not_traced(ctx)
     check_writable(junit)

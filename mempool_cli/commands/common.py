@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -284,6 +285,19 @@ class PoolParam(click.ParamType[str]):
         from mempool_cli.commands.completion import complete_devices, complete_pools
 
         return complete_devices(ctx, incomplete) if open_option(ctx) else complete_pools(ctx, incomplete)
+
+
+class FileParam(click.Path):
+    """A file by its name: an empty one, of a variable that is not set say, is not the directory we are in."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path; a usage error where it is empty."""
+        if value == "":
+            self.fail("the name of the file is empty", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 def pool_argument(*, many: bool = False, required: bool = True) -> Callable[[Any], Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from mempool_cli.commands.common import MempoolCommand, examples, waiting_for
+from mempool_cli.commands.common import FileParam, MempoolCommand, examples, waiting_for
 from mempool_cli.commands.settings import settings
 
 
@@ -14,7 +14,7 @@ from mempool_cli.commands.settings import settings
     cls=MempoolCommand,
     epilog=examples("mempool snapshot -o before.json", "mempool diff before.json   # after snapshot, what changed"),
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write it there, not to stdout")
+@click.option("-o", "--output", type=FileParam(), metavar="FILE", help="Write it there, not to stdout")
 @click.option("--redact", is_flag=True, help="Leave UUIDs, bus ids, serials and the host name out of it")
 @click.pass_context
 def snapshot(ctx: click.Context, output: Path | None, redact: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -11,6 +12,7 @@ import pytest
 import xmlschema
 from cli.conftest import Done, Mempool
 from cli.machines import FOUR, failure, label, machine
+from standin.stand_in import StandIn, compile_c
 
 SCHEMA = Path(__file__).parent / "junit-10.xsd"
 IDS = ["driver", "devices", "pools", "capability", "fresh", "owner", "grant", "batch", "recycled"]
@@ -129,6 +131,22 @@ def test_devices_are_required(mempool: Mempool, number: str, status: int) -> Non
         assert f"  required: 4 visible, at least {number} required\n" in done.out
 
 
+@pytest.mark.parametrize(
+    "words",
+    [["--skip", "d*"], ["--select", "grant"], ["policy.toml"]],
+)
+def test_required_devices_are_not_left_out(
+    mempool: Mempool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("policy.toml").write_text('[checks]\nskip = ["devices"]\n')
+    assert mempool("--sim", "2", "check", "--require-devices", "8", *words) == Done(
+        2,
+        "",
+        "error: --require-devices wants the check devices, which --select, --skip or the policy leaves out [usage]\n",
+    )
+
+
 def test_data_too(mempool: Mempool) -> None:
     done = mempool("--sim", "2,fault=mirror:0-1", "check", "--select", "driver", "--data")
     assert done.status == 1
@@ -144,6 +162,40 @@ def test_no_driver_and_no_device(mempool: Mempool) -> None:
     assert cases(found["driver"], "failed") == {"cuInit": "no usable CUDA device"}
     assert {check["outcome"] for name, check in found.items() if name != "driver"} == {"skipped"}
     assert found["driver"]["cases"][0]["driver"]["call"] == "cuInit"
+
+
+@pytest.mark.usefixtures("here")
+def test_a_call_after_the_start_is_refused(mempool: Mempool, tmp_path: Path) -> None:
+    spec = machine(tmp_path, FOUR, failure("cuDeviceGetName"))
+    done = mempool("--sim", spec, "check", "--select", "driver", "--select", "fresh")
+    why = "the driver refused cuDeviceGetName"
+    assert (done.status, done.out) == (
+        4,
+        label(spec) + "error: driver: the driver loads and starts, and is new enough\n"
+        f"  cuDeviceGetName: {why} [cuDeviceGetName = CUDA_ERROR_UNKNOWN (999)]\n"
+        f"skipped: fresh: machine: {why}\n",
+    )
+    assert done.err.endswith(f"error: 1 of 2 checks ended in an error: driver: cuDeviceGetName: {why} [check-error]\n")
+
+
+CRASH = "int cuGetProcAddress_v2(void);\nint cuGetProcAddress_v2(void) { __builtin_trap(); return 0; }\n"
+
+
+@pytest.mark.standin
+def test_a_driver_that_crashes(standin: StandIn, tmp_path: Path) -> None:
+    """The file of an earlier, green run does not stay."""
+    source, library, file = (tmp_path / name for name in ("crash.c", "libcuda.so.1", "out.xml"))
+    source.write_text(CRASH)
+    file.write_text("<testsuites/>")
+    compile_c("-fPIC", "-shared", "-Wl,-soname,libcuda.so.1", "-o", str(library), str(source))
+    command = [sys.executable, "-P", "-m", "mempool_cli", "check", "--junit", str(file)]
+    done = standin.run(command, "", library=library)
+    why = "the driver does not start: the process was killed by SIGILL"
+    assert done.returncode == 4
+    assert f"error: driver: the driver loads and starts, and is new enough\n  cuInit: {why}" in done.stdout
+    assert "[check-error]\n  try: `mempool doctor` says why\n" in done.stderr
+    (error,) = ElementTree.parse(file).getroot().iter("error")
+    assert (error.get("message") or "").startswith(why)
 
 
 # --- what goes wrong in the middle ---
@@ -179,6 +231,43 @@ def test_a_capability_that_is_not_told(mempool: Mempool, tmp_path: Path) -> None
     assert cases(found["grant"], "skipped") == {
         "device 0 with memory of device 1": "the driver did not say whether the accessor can reach the owner"
     }
+
+
+@pytest.mark.parametrize("check", ["batch", "owner"])
+@pytest.mark.usefixtures("here")
+def test_a_driver_that_refuses_every_change_proves_nothing(mempool: Mempool, tmp_path: Path, check: str) -> None:
+    spec = machine(tmp_path, FOUR, failure("cuMemPoolSetAccess", "CUDA_ERROR_NOT_SUPPORTED"))
+    status, found = of(mempool, spec, "--select", check)
+    assert (status, found[check]["outcome"]) == (4, "error")
+    assert set(cases(found[check], "error").values()) == {"the driver refused cuMemPoolSetAccess"}
+    assert cases(found[check], "passed") == {}
+
+
+@pytest.mark.usefixtures("here")
+def test_what_was_found_is_told_although_the_pool_is_not_destroyed(mempool: Mempool, tmp_path: Path) -> None:
+    spec = machine(tmp_path, FOUR, failure("cuMemPoolDestroy"))
+    status, found = of(mempool, f"{spec},fault=host-pool-revoke", "--select", "grant")
+    assert status == 1
+    name, why = next(iter(cases(found["grant"], "failed").items()))
+    assert name == "device 0 with memory of the host"
+    assert why == (
+        "access of device 0 after the revoke reads 0x3, not NONE;"
+        " then the driver refused cuMemPoolDestroy = CUDA_ERROR_UNKNOWN (999)"
+    )
+    # Where nothing was found, this is the error.
+    assert set(cases(found["grant"], "error").values()) == {"the driver refused cuMemPoolDestroy"}
+
+
+@pytest.mark.usefixtures("here")
+def test_no_device_has_pools(mempool: Mempool, tmp_path: Path) -> None:
+    spec = machine(tmp_path, "[[device]]\npools = false\n")
+    status, found = of(mempool, spec, "--select", "fresh", "--select", "owner")
+    assert status == 6
+    for check in found.values():
+        assert cases(check, "skipped") == {"devices": "no device has memory pools"}
+    rules = str(policy(mempool, tmp_path, spec))
+    done = mempool("--sim", spec, "check", rules, "--select", "pools", "--select", "fresh")
+    assert "skipped: fresh: devices: no device has memory pools, as the policy says\n" in done.out
 
 
 @pytest.mark.usefixtures("here")
@@ -245,9 +334,49 @@ def test_a_card_of_any_name_fulfils_its_policy(mempool: Mempool, tmp_path: Path,
     assert of(mempool, spec, str(rules), "--select", "devices")[0] == 0
 
 
-@pytest.mark.parametrize("spec", ["1", "pcie-4"])
+NO_HOST_POOLS = "[[device]]\ncount = 2\nhost_pools = false\n[p2p]\nall = true\n"
+TWO_CARDS = '[[device]]\nname = "NVIDIA H200"\n[[device]]\nname = "Old"\npools = false\n'
+
+
+@pytest.mark.parametrize("spec", ["1", "pcie-4", NO_HOST_POOLS, f"{TWO_CARDS}[p2p]\nall = true\n"])
 def test_all_checks_with_its_own_policy(mempool: Mempool, tmp_path: Path, spec: str) -> None:
+    spec = machine(tmp_path, spec) if "[" in spec else spec
     assert of(mempool, spec, str(policy(mempool, tmp_path, spec)), "--data")[0] == 0
+
+
+def test_pools_in_host_memory_are_wanted(mempool: Mempool, tmp_path: Path) -> None:
+    rules = tmp_path / "policy.toml"
+    rules.write_text("[[device]]\ncount = 2\n[p2p]\nall = true\n")
+    status, found = of(mempool, machine(tmp_path, NO_HOST_POOLS), str(rules), "--select", "recycled")
+    assert (status, list(cases(found["recycled"], "skipped"))) == (6, ["pools in host memory"])
+
+
+@pytest.mark.usefixtures("here")
+def test_pairs_of_cards_without_pools_are_in_the_policy_too(mempool: Mempool, tmp_path: Path) -> None:
+    rules = policy(mempool, tmp_path, machine(tmp_path, f"{TWO_CARDS}[p2p]\nall = true\n"))
+    status, found = of(mempool, machine(tmp_path, TWO_CARDS), str(rules), *QUICK)
+    assert status == 1
+    why = f"the accessor cannot reach the owner {CAPABLE}, the policy says it must be"
+    assert cases(found["capability"], "failed") == {
+        "device 1 with memory of device 0": why,
+        "device 0 with memory of device 1": why,
+    }
+
+
+@pytest.mark.usefixtures("here")
+def test_pairs_that_the_policy_wants_and_the_machine_has_not_at_all(mempool: Mempool, tmp_path: Path) -> None:
+    rules = tmp_path / "policy.toml"
+    rules.write_text("[[device]]\ncount = 8\n[p2p]\nall = true\n")
+    status, found = of(mempool, "1", str(rules), "--select", "driver", "--select", "recycled")
+    assert (status, list(cases(found["recycled"], "skipped"))) == (6, ["pools on a device"])
+
+
+@pytest.mark.usefixtures("here")
+def test_a_skip_adds_to_that_of_the_policy(mempool: Mempool, tmp_path: Path) -> None:
+    rules = tmp_path / "policy.toml"
+    rules.write_text('[checks]\nskip = ["recycled", "p*"]\n')
+    found = of(mempool, "2", str(rules), "--skip", "batch")[1]
+    assert list(found) == [name for name in IDS if name not in ("recycled", "pools", "batch")]
 
 
 @pytest.mark.usefixtures("here")
@@ -296,7 +425,16 @@ def test_an_old_driver(mempool: Mempool, tmp_path: Path) -> None:
     assert cases(found["driver"], "error") == {"driver version": "it is not known here, at least 580.1 is wanted"}
 
 
+@pytest.mark.parametrize(("least", "status"), [("13.0.0", 0), ("13", 0), ("13.0.1", 1), ("12.9.9", 0)])
+@pytest.mark.usefixtures("here")
+def test_versions_of_other_lengths(mempool: Mempool, tmp_path: Path, least: str, status: int) -> None:
+    file = tmp_path / "policy.toml"
+    file.write_text(f'[driver]\ncuda = "{least}"\n[checks]\nselect = ["driver"]\n')
+    assert of(mempool, "2", str(file))[0] == status
+
+
 DGX = """\
+# of a simulated machine: no hardware was asked
 # What this machine is, and must be: `mempool check FILE`
 
 [driver]
@@ -336,6 +474,10 @@ def test_the_policy_of_a_machine(mempool: Mempool) -> None:
         (f'[driver]\ncuda = "{"1" * 5000}"', "driver.cuda: '1111"),
         ("[[device]]\ncount = 1000\n[[device]]\ncount = 25", "device: 1025 devices, at most 1024"),
         ("[p2p]\nall = true", "p2p: there is no [[device]] whose pairs it could be about"),
+        (
+            f"[[device]]\n[p2p]\ngroups = [{list(range(6000))}]",
+            "p2p.groups: there is no device 1 among the 1",
+        ),
         ("[[device]]\n[p2p]\npairs = [[0, 1]]", "p2p: (0, 1) is no pair of two of the 1 devices"),
         (
             "[[device]]\ncount = 2\n[p2p]\nnot_pairs = [[0, 0]]",
@@ -396,12 +538,15 @@ def junit(mempool: Mempool, directory: Path, *arguments: str) -> ElementTree.Ele
 @pytest.mark.usefixtures("here")
 def test_junit(mempool: Mempool, tmp_path: Path) -> None:
     root = junit(mempool, tmp_path, "--sim", "mixed-4", "check", *QUICK)
-    assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("39", "1", "0")
+    assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("44", "1", "0")
     suites = {suite.get("name"): suite for suite in root}
     assert list(suites) == [f"mempool.{name}" for name in IDS[:-1]]
     (failed,) = root.iter("failure")
     assert failed.get("message") == "Tesla K40c has no memory pools"
-    assert {each.get("message") for each in root.iter("skipped")} == {"device 2 has no memory pools"}
+    assert {each.get("message") for each in root.iter("skipped")} == {
+        "device 2 has no memory pools",
+        f"the accessor cannot reach the owner {CAPABLE}",
+    }
     case = suites["mempool.grant"].find("testcase")
     assert case is not None
     assert case.get("classname") == "mempool.grant"
@@ -440,6 +585,20 @@ def test_junit_that_cannot_be_written_to_its_end(mempool: Mempool) -> None:
     done = mempool("--sim", "2", "check", "--select", "driver", "--junit", "/dev/full")
     assert (done.status, done.out) == (74, label("2") + "passed: driver\n")
     assert done.err.endswith("error: /dev/full cannot be written: No space left on device [output]\n")
+
+
+@pytest.mark.parametrize("words", [["--list"], ["--init"]])
+def test_junit_of_no_checks(mempool: Mempool, tmp_path: Path, words: list[str]) -> None:
+    file = tmp_path / "out.xml"
+    done = mempool("--sim", "2", "check", *words, "--junit", str(file))
+    assert done == Done(2, "", f"error: --junit with {words[0]}: nothing is checked [usage]\n")
+    assert not file.exists()
+
+
+def test_files_without_a_name(mempool: Mempool) -> None:
+    words = "the name of the file is empty [usage]\n"
+    assert f"'--junit': {words}" in mempool("--sim", "2", "check", "--junit", "").err
+    assert f"'[POLICY]': {words}" in mempool("--sim", "2", "check", "").err
 
 
 @pytest.mark.usefixtures("here")

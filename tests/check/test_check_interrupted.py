@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
+import xmlschema
 from cli.processes import interrupted
+
+SCHEMA = Path(__file__).parent / "junit-10.xsd"
 
 
 @pytest.mark.parametrize(
@@ -21,4 +25,8 @@ def test_what_is_done_is_shown(tmp_path: Path, number: signal.Signals, status: i
     found = json.loads(done.out)
     assert (done.status, found["error"]["code"]) == (status, code)
     assert [check["id"] for check in found["data"]["checks"]] == ["devices"]
-    assert 'name="mempool.devices"' in file.read_text()
+    xmlschema.XMLSchema(SCHEMA).validate(file)
+    suites = {suite.get("name"): suite for suite in ElementTree.parse(file).getroot()}
+    assert list(suites) == ["mempool.devices", "mempool.run"]
+    (error,) = suites["mempool.run"].iter("error")
+    assert error.get("message") == f"ended by {number.name}: 1 of 2 checks are done, not {last}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -14,10 +15,12 @@ from cli.machines import label
 from cli.processes import on_terminal
 from standin.stand_in import StandIn, compile_c, machine_environment
 
+from mempool_cli import doctor as doctor_package
 from mempool_cli.doctor.look import look
 from mempool_cli.driver import driver_source
 from mempool_cli.driver.sim.profile import Failure
 
+PAGE = Path(__file__).parents[2] / "docs" / "doctor.md"
 REST = "ok    host          a simulated machine has no libcuda, IOMMU, container or hypervisor\n"
 
 
@@ -37,6 +40,15 @@ ok    p2p           all 2 ordered pairs are capable
         + REST,
         "",
     )
+
+
+def test_the_page_names_every_topic() -> None:
+    table = re.search(r"^\| topics \|.*?\n\n", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert table
+    documented = {name for row in re.findall(r"^\| (`.*?) \|", table[0], re.MULTILINE) for name in row.split(", ")}
+    code = "".join(file.read_text(encoding="utf-8") for file in Path(doctor_package.__file__).parent.glob("*.py"))
+    topics = set(re.findall(r'\b(?:ok|warn|fail|_failed)\(\s*"([^"]+)"', code))
+    assert {name.strip("`") for name in documented} == topics
 
 
 def test_verbose(mempool: Mempool) -> None:
