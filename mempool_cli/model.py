@@ -768,7 +768,8 @@ class Difference(Result, frozen=True, kw_only=True):
             return Problem(code="different", message=f"{count} change{'s' if count > 1 else ''} since {self.old}")
         if not self.devices_compared:
             message = "CUDA does not start in either: no device was compared"
-            return Problem(code="inconclusive", message=message, hint="`mempool doctor` says why")
+            hint = None if self.new else "`mempool doctor` says why"
+            return Problem(code="inconclusive", message=message, hint=hint)
         return None
 
 

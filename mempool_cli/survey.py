@@ -31,7 +31,7 @@ def look(source: DriverSource) -> Survey:
     """Which driver and devices there are, or why not; nothing is raised."""
     outcome = run_trial("mempool_cli.survey:survey", source.encode(), limit=_SECONDS)
     if outcome.result is None:
-        return Survey(failure=Problem(code="trial-failed", message=f"the driver does not start: {outcome.end}"))
+        return Survey(failure=Problem(code="trial-failed", message=f"the driver does not answer: {outcome.end}"))
     return msgspec.json.decode(outcome.result, type=Survey)
 
 
@@ -41,8 +41,11 @@ def survey(source: bytes, announce: Announce) -> bytes:
     info: DriverInfo | None = None
     try:
         driver = place.open()
+        announce("cuDriverGetVersion")
         info = describe(driver, place.sim)
+        announce("cuInit")
         initialize(driver, simulated=place.sim is not None)
+        announce("a question about a device")
         found = Survey(driver=info, devices=sendable(list_details(driver)))
     except (DriverError, MempoolError) as error:
         found = Survey(driver=info, failure=error.problem)

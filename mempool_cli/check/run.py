@@ -96,12 +96,20 @@ OnCheck = Callable[[CheckResult], None]
 
 
 def run_checks(
-    checks: Sequence[Check], machine: Machine, policy: str | None, on_check: OnCheck, *, skips_allowed: bool
+    checks: Sequence[Check],
+    look: Callable[[], Machine],
+    policy: str | None,
+    on_check: OnCheck,
+    *,
+    skips_allowed: bool,
 ) -> Answer:
-    """All of them, in their order. An interrupt ends it, and the answer has what was done."""
+    """All of them, in their order. An interrupt, of the look too, ends it, and the answer has what was done."""
     done: list[CheckResult] = []
     failure: Problem | None = None
+    seen = Survey()
     try:
+        machine = look()
+        seen = machine.seen
         for check in checks:
             done.append(run_check(check, machine))
             on_check(done[-1])
@@ -110,10 +118,10 @@ def run_checks(
         left = ", ".join(check.id for check in checks[len(done) :])
         message = f"ended by {name}: {len(done)} of {len(checks)} checks are done, not {left}"
         failure = Problem(code=code, message=message)
-    devices = tuple(device.identity for device in machine.devices)
+    devices = tuple(device.identity for device in seen.devices)
     report = CheckReport(devices=devices, policy=policy, skips_allowed=skips_allowed, checks=tuple(done))
     where = Where(kind="local", pid=os.getpid())
-    return Answer(driver=machine.seen.driver, where=where, result=report, failure=failure)
+    return Answer(driver=seen.driver, where=where, result=report, failure=failure)
 
 
 def run_check(check: Check, machine: Machine) -> CheckResult:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from mempool_cli.commands.common import FileParam, MempoolCommand, examples, finish, kept, not_traced
 from mempool_cli.commands.settings import settings
+
+if TYPE_CHECKING:
+    from mempool_cli.survey import Survey
 
 
 @click.command(
@@ -53,10 +57,10 @@ def check(
     4: one ended in an error, 6: a pair could not be checked, or nothing was.
     """
     from mempool_cli.check.catalogue import chosen, fits, list_checks
-    from mempool_cli.check.policy import policy_of, read_policy
+    from mempool_cli.check.policy import read_policy
     from mempool_cli.check.run import Machine, run_checks
     from mempool_cli.driver import driver_source
-    from mempool_cli.errors import MempoolError, Problem
+    from mempool_cli.errors import MempoolError
     from mempool_cli.model import Answer, CheckReport, CheckResult
     from mempool_cli.render.annotations import annotate
     from mempool_cli.render.progress import Progress
@@ -80,17 +84,14 @@ def check(
     not_traced(ctx)
     check_writable(junit)
     source = driver_source(settings(ctx).sim)
-    seen = look(source)
     if init:
-        if seen.failure:
-            finish(ctx, Answer(driver=seen.driver, failure=seen.failure))
-        if any(device.peers_unknown for device in seen.devices):
-            message = "the driver did not say of some pairs whether they are capable: no policy can be made of that"
-            finish(ctx, Answer(driver=seen.driver, failure=Problem(code="unreadable-cells", message=message)))
-        click.echo(policy_of(seen.driver, seen.devices), nl=False)
+        _print_policy(ctx, look(source))
         return
     seconds = limit or (rules.limits.seconds if rules else 60)
-    machine = Machine(source, seen, rules, require_devices, seconds)
+
+    def machine() -> Machine:
+        return Machine(source, look(source), rules, require_devices, seconds)
+
     with Progress(len(checks), color=settings(ctx).color or "auto") as progress:
 
         def on_check(result: CheckResult) -> None:
@@ -105,3 +106,16 @@ def check(
 
         answer = kept(answer, lambda: write_junit(junit, answer, report))
     finish(ctx, answer, verbose=verbose)
+
+
+def _print_policy(ctx: click.Context, seen: Survey) -> None:
+    from mempool_cli.check.policy import policy_of
+    from mempool_cli.errors import Problem
+    from mempool_cli.model import Answer
+
+    if seen.failure:
+        finish(ctx, Answer(driver=seen.driver, failure=seen.failure))
+    if any(device.peers_unknown for device in seen.devices):
+        message = "the driver did not say of some pairs whether they are capable: no policy can be made of that"
+        finish(ctx, Answer(driver=seen.driver, failure=Problem(code="unreadable-cells", message=message)))
+    click.echo(policy_of(seen.driver, seen.devices), nl=False)

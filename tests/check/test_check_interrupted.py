@@ -9,9 +9,26 @@ from xml.etree import ElementTree
 
 import pytest
 import xmlschema
+from cli.conftest import Done, Mempool
 from cli.processes import interrupted
 
 SCHEMA = Path(__file__).parent / "junit-10.xsd"
+
+
+def test_while_the_driver_is_waited_for(mempool: Mempool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file of an earlier, green run does not stay."""
+
+    def interrupted_trial(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mempool_cli.survey.run_trial", interrupted_trial)
+    file = tmp_path / "out.xml"
+    file.write_text("<testsuites/>")
+    done = mempool("--sim", "2", "check", "--select", "d*", "--junit", str(file))
+    why = "ended by SIGINT: 0 of 3 checks are done, not driver, devices, data"
+    assert done == Done(130, "", f"error: {why} [interrupted]\n")
+    (error,) = ElementTree.parse(file).getroot().iter("error")
+    assert error.get("message") == why
 
 
 @pytest.mark.parametrize(

@@ -250,6 +250,11 @@ def test_cuda_starts_in_neither(lab: Lab, mempool: Mempool) -> None:
         f"  try: `mempool --sim {lab.spec} doctor` says why\n",
     )
     assert document(lab.diff("--format", "json"))["data"]["devices_compared"] is False
+    two = mempool("diff", lab.before, lab.before)
+    assert (two.status, two.err) == (
+        6,
+        "error: CUDA does not start in either: no device was compared [inconclusive]\n",
+    )
 
 
 def test_a_variable_that_is_empty_and_one_that_is_not_set(lab: Lab, mempool: Mempool) -> None:
