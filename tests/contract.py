@@ -560,7 +560,7 @@ class DriverContract(Contract):
     def test_a_copy_needs_no_access(self, world: World, pool: int, host_pool: int) -> None:
         driver, stream, data = world.driver, world.stream(), bytes(range(256)) * 16
         with world.memory_of(host_pool) as shared, world.memory_of(pool) as first, world.memory_of(pool) as second:
-            driver.memcpy_htod(first, data)
+            data_path.put(driver, first, data)
             driver.memcpy_async(shared, first, len(data), stream)
             driver.memcpy_async(second, shared, len(data), stream)
             driver.stream_synchronize(stream)
@@ -680,11 +680,11 @@ class DriverContract(Contract):
         driver, stream, data = world.driver, world.stream(), bytes(range(256)) * 16
         context = driver.device_primary_ctx_retain(0)
         with world.memory_of(pool) as first, world.memory_of(pool) as second:
-            driver.memcpy_htod(first, data)
+            data_path.put(driver, first, data)
             driver.memcpy_peer_async(second, context, first, context, 4096, stream)
             driver.stream_synchronize(stream)
             assert driver.memcpy_dtoh(second, 4096) == data
-            driver.memcpy_htod(first, data[::-1])
+            data_path.put(driver, first, data[::-1])
             driver.memcpy_peer_async(second, 0, first, 0, 4096, stream)
             driver.stream_synchronize(stream)
             assert driver.memcpy_dtoh(second, 4096) == data[::-1]
@@ -819,9 +819,10 @@ class PeerContract(Contract):
         driver, stream = world.driver, data_path.own_stream(world.driver, 1)
         contexts = [driver.device_primary_ctx_retain(device) for device in (0, 1)]
         with pool_on(world, device_location(1)) as other, world.memory_of(pool) as to:
-            origin = driver.mem_alloc_from_pool_async(4096, other, stream)
             driver.ctx_set_current(contexts[1])
-            driver.memcpy_htod(origin, b"peer" * 1024)
+            origin = driver.mem_alloc_from_pool_async(4096, other, stream)
+            driver.stream_synchronize(stream)
+            data_path.put(driver, origin, b"peer" * 1024)
             assert refusal(lambda: driver.memcpy_async(to, origin, 4096, stream)) == "INVALID_VALUE"
             driver.memcpy_peer_async(to, contexts[0], origin, contexts[1], 4096, stream)
             driver.stream_synchronize(stream)
@@ -829,7 +830,7 @@ class PeerContract(Contract):
             assert driver.memcpy_dtoh(to, 4096) == b"peer" * 1024
             set_access(world, pool, (device_location(1), READWRITE))
             driver.ctx_set_current(contexts[1])
-            driver.memcpy_htod(origin, b"copy" * 1024)
+            data_path.put(driver, origin, b"copy" * 1024)
             driver.memcpy_async(to, origin, 4096, stream)
             driver.mem_free_async(origin, stream)
             driver.stream_synchronize(stream)
@@ -837,6 +838,22 @@ class PeerContract(Contract):
             assert driver.memcpy_dtoh(to, 4096) == b"copy" * 1024
             driver.stream_destroy(stream)
         for device in (0, 1, 1):
+            driver.device_primary_ctx_release(device)
+
+    def test_a_kernel_goes_to_a_stream_of_its_context(self, world: World, pool: int) -> None:
+        """Published: CUDA Programming Guide, stream and event behavior. Copies, and who waits, take any stream."""
+        driver, one = world.driver, data_path.ONE
+        contexts = [driver.device_primary_ctx_retain(device) for device in (0, 1)]
+        with world.memory_of(pool) as first, world.memory_of(pool) as second:
+            driver.ctx_set_current(contexts[1])
+            function = data_path.kernel(driver, kernels.WRITE)
+            parameters = kernels.write_parameters(first, 7)
+            stream = world.stream()
+            assert refusal(lambda: driver.launch_kernel(function, one, one, stream, parameters)) == "INVALID_HANDLE"
+            assert refusal(lambda: driver.memcpy_async(second, first, 4096, stream)) == "SUCCESS"
+            assert refusal(lambda: driver.stream_synchronize(stream)) == "SUCCESS"
+        driver.ctx_set_current(contexts[0])
+        for device in (0, 1):
             driver.device_primary_ctx_release(device)
 
     def test_an_event_is_recorded_on_a_stream_of_its_context(self, world: World) -> None:

@@ -16,6 +16,7 @@ from mempool_cli.driver.port import (
     AccessFlags,
     Driver,
     Location,
+    LocationType,
     PoolProperties,
     StreamFlags,
     device_location,
@@ -58,15 +59,26 @@ def write_from(driver: Driver, device: int, pointer: int, value: int) -> None:
     driver.device_primary_ctx_release(device)
 
 
+def put(driver: Driver, pointer: int, data: bytes) -> None:
+    """Copied when it returns: cuMemcpyHtoD waits for pageable memory only until it was staged, in the NULL stream,
+    which streams that do not block are not ordered with (published: API synchronization behavior).
+    """
+    driver.memcpy_htod(pointer, data)
+    driver.ctx_synchronize()
+
+
 def set_flags(driver: Driver, pool: int, device: int, flags: int) -> None:
     driver.mem_pool_set_access(pool, [AccessEntry(device_location(device), flags)])
 
 
 def _trial(driver: Driver, location: Location, accessor: int, *, revoked: bool = False) -> Seen:
     """A kernel of a device that has no access writes: never granted, or revoked after it could."""
-    stream = own_stream(driver, accessor)
+    allocator = location.id if location.type == LocationType.DEVICE else accessor
     pool = driver.mem_pool_create(PoolProperties(location, 1 << 30))
-    pointer = driver.mem_alloc_from_pool_async(4096, pool, stream)
+    with_memory = own_stream(driver, allocator)
+    pointer = driver.mem_alloc_from_pool_async(4096, pool, with_memory)
+    driver.stream_synchronize(with_memory)
+    stream = own_stream(driver, accessor)
     write = kernel(driver, kernels.WRITE)
 
     def launch() -> None:
@@ -77,7 +89,6 @@ def _trial(driver: Driver, location: Location, accessor: int, *, revoked: bool =
         launch()
         driver.stream_synchronize(stream)
         set_flags(driver, pool, accessor, AccessFlags.NONE)
-    driver.stream_synchronize(stream)
     return {
         "launch": refusal(launch),
         "synchronize": refusal(lambda: driver.stream_synchronize(stream)),
