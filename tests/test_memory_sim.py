@@ -117,6 +117,43 @@ def test_a_lost_context_is_lost_for_its_device_only() -> None:
     assert refusal(lambda: driver.mem_pool_destroy(pool)) == "SUCCESS"
 
 
+def test_a_context_that_is_none_cannot_be_current() -> None:
+    """Never retained, or released for good. The current one stays. On hardware an invented handle may crash."""
+    driver = process()
+    own_stream(driver)
+    gone = driver.device_primary_ctx_retain(1)
+    driver.device_primary_ctx_release(1)
+    assert [refusal(lambda each=each: driver.ctx_set_current(each)) for each in (0x1234, gone)] == [  # type: ignore[misc]
+        "INVALID_CONTEXT",
+        "INVALID_CONTEXT",
+    ]
+    assert refusal(driver.ctx_synchronize) == "SUCCESS"
+
+
+def test_a_peer_copy_names_the_contexts_of_its_memory() -> None:
+    """What the driver does with others is not published: here it is refused, since only a fault of ours names them."""
+    driver = process("3")
+    contexts = [driver.device_primary_ctx_retain(device) for device in range(3)]
+    memory = []
+    for device in (0, 1):
+        stream = own_stream(driver, device)
+        memory.append(driver.mem_alloc_from_pool_async(4096, driver.device_get_default_mem_pool(device), stream))
+    pool = driver.mem_pool_create(PoolProperties(HOST_LOCATION))
+    shared = driver.mem_alloc_from_pool_async(4096, pool, stream)
+
+    def copy(to: int, to_context: int, source: int, source_context: int) -> str:
+        return refusal(lambda: driver.memcpy_peer_async(to, to_context, source, source_context, 4096, stream))
+
+    first, second, third = contexts
+    assert copy(memory[0], first, memory[1], second) == "SUCCESS"
+    assert copy(memory[0], 0, memory[1], 0) == "SUCCESS"
+    assert copy(memory[0], second, memory[1], first) == "INVALID_VALUE"
+    assert copy(memory[0], third, memory[1], second) == "INVALID_VALUE"
+    assert copy(memory[0], first, memory[1], third) == "INVALID_VALUE"
+    assert copy(memory[0], 0x1234, memory[1], second) == "INVALID_CONTEXT"
+    assert copy(memory[0], first, shared, third) == "SUCCESS"
+
+
 def test_a_context_is_current_to_one_thread() -> None:
     driver = process()
     own_stream(driver)
@@ -160,6 +197,11 @@ def test_kernels_belong_to_a_context_and_take_their_own_parameters() -> None:
         return refusal(lambda: driver.launch_kernel(function, ONE, block, stream, parameters))
 
     assert launch(first, bytes(16)) == "INVALID_HANDLE"
+    own_stream(driver, 0)
+    assert launch(second, bytes(16)) == "INVALID_HANDLE"
+    driver.ctx_set_current(0)
+    assert launch(second, bytes(16)) == "INVALID_CONTEXT"
+    own_stream(driver, 1)
     assert launch(second, bytes(15)) == "INVALID_VALUE"
     assert launch(second, bytes(16), (0, 1, 1)) == "INVALID_VALUE"
     assert refusal(lambda: driver.launch_kernel(1, ONE, ONE, second, b"")) == "INVALID_HANDLE"
@@ -176,6 +218,26 @@ def test_only_the_kernels_of_the_image_are_found() -> None:
 
 
 # --- named faults ---
+
+
+def test_a_copy_after_a_grant_leaves_zeros_with_that_fault() -> None:
+    """CUDA.jl #3112: all codes SUCCESS, and zeros in the pool. A kernel's write arrives."""
+    driver = process("2,fault=lost-after-setaccess")
+    pool = driver.mem_pool_create(PoolProperties(DEVICE_0))
+    memory = driver.mem_alloc_from_pool_async(4096, pool, own_stream(driver))
+    stream = own_stream(driver, 1)
+    payload = driver.mem_alloc_from_pool_async(4096, driver.device_get_default_mem_pool(1), stream)
+    driver.memcpy_htod(payload, b"data" * 1024)
+    found = []
+    for flags in (NONE, READWRITE):
+        driver.memcpy_htod(memory, b"old!" * 1024)
+        if flags:
+            set_flags(driver, pool, 1, flags)
+        driver.memcpy_peer_async(memory, 0, payload, 0, 2048, stream)
+        found.append(driver.memcpy_dtoh(memory, 4096))
+    assert found == [b"data" * 512 + b"old!" * 512, bytes(2048) + b"old!" * 512]
+    assert write(driver, stream, memory) == "SUCCESS"
+    assert driver.memcpy_dtoh(memory, 4) == bytes([7, 0, 0, 0])
 
 
 @pytest.mark.parametrize("location", [HOST_LOCATION, Location(2, 0), Location(3, 0)])

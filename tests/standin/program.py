@@ -39,6 +39,7 @@ class Program(Process):
 
     def ctx_push_current(self, context: int) -> None:
         self._enter("ctx_push_current")
+        self._check_context("ctx_push_current", context)
         self._stack.append(context)
 
     def ctx_pop_current(self) -> int:

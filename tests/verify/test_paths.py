@@ -32,7 +32,7 @@ def expected(default: str = "ok", **groups: tuple[str, ...]) -> dict[str, str]:
     [
         ("", expected()),
         ("drop-writes", expected(dropped=(*WRITES, "atomic-add"))),
-        ("lost-after-setaccess", expected(dropped=("peer-copy-write", "copy-write"))),
+        ("lost-after-setaccess", expected(corrupt=("peer-copy-write", "copy-write"))),
         ("mirror", expected(mirror=(*WRITES, *READS), dropped=("atomic-add",))),
         ("corrupt", expected(corrupt=(*WRITES, *READS))),
         ("refuse", expected(refused=COPIES)),

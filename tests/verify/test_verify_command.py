@@ -147,7 +147,7 @@ def test_a_mirror_in_words(mempool: Mempool) -> None:
 
 @pytest.mark.parametrize("fault", ["drop-writes", "corrupt", "lost-after-setaccess", "refuse"])
 def test_other_faults(mempool: Mempool, fault: str) -> None:
-    verdict = {"corrupt": "corrupt", "refuse": "refused"}.get(fault, "dropped")
+    verdict = {"drop-writes": "dropped", "refuse": "refused"}.get(fault, "corrupt")
     done, found = of(mempool, f"2,fault={fault}:0-1")
     assert (done.status, cells(found)) == (1, {("0", 1): verdict, ("1", 0): "ok"})
 

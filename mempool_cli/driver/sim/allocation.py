@@ -50,6 +50,11 @@ class Allocation:
         """Whether the processor may touch it."""
         return self.pool is None or self.pool.on_host
 
+    @property
+    def device(self) -> int | None:
+        """The device whose memory it is, if it is one's."""
+        return self.pool.owner if self.pool else None
+
     def holds(self, pointer: int, size: int) -> bool:
         """Whether all of these bytes are its own."""
         return self.start <= pointer and pointer + size <= self.start + self.size

@@ -77,13 +77,19 @@ class Contexts(Pools):
 
     def ctx_set_current(self, context: int) -> None:
         self._enter("ctx_set_current")
+        if context:
+            self._check_context("ctx_set_current", context)
         if self._stack:
             self._stack.pop()
         if context:
             self._stack.append(context)
 
-    def _is_context(self, context: int) -> bool:
-        return self._retained.get(context - _CONTEXTS, 0) > 0
+    def _check_context(self, method: str, context: int) -> int:
+        """Its device. A handle that is no live context is INVALID_CONTEXT (published: CUresult in cuda.h)."""
+        device = context - _CONTEXTS
+        if not self._retained.get(device):
+            self._fail(method, Code.CUDA_ERROR_INVALID_CONTEXT)
+        return device
 
     def ctx_synchronize(self) -> None:
         self._enter_context_call("ctx_synchronize")

@@ -60,10 +60,17 @@ class Kernels(Memory):
         return function
 
     def launch_kernel(self, function: int, grid: Dimensions, block: Dimensions, stream: int, parameters: bytes) -> None:
-        """Succeeds also when the kernel faults: the calls after it answer that the context is lost."""
+        """Succeeds also when the kernel faults: the calls after it answer that the context is lost.
+
+        Its module and its stream have to be of the current context, where copies, allocations and waits take any
+        stream (published: CUDA Programming Guide, stream and event behavior; cuLaunchKernel).
+        """
         device = self._enter_stream_call("launch_kernel", stream)
         owner, name = self._functions.get(function, (None, ""))
-        if owner != device:
+        current = self._current_device()
+        if current is None:
+            self._fail("launch_kernel", Code.CUDA_ERROR_INVALID_CONTEXT)
+        if owner != device or current != device:
             self._fail("launch_kernel", Code.CUDA_ERROR_INVALID_HANDLE)
         if min(*grid, *block) < 1:
             self._fail("launch_kernel", Code.CUDA_ERROR_INVALID_VALUE)

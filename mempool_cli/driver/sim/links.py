@@ -50,12 +50,10 @@ class Links(Contexts):
             self._mirrors[key] = Allocation(allocation.start, allocation.size, allocation.pool)
         return self._mirrors[key]
 
-    def _written_by(self, device: int, allocation: Allocation, *, copy: bool) -> Allocation:
+    def _written_by(self, device: int, allocation: Allocation) -> Allocation:
         """The bytes that it changes when it writes there."""
-        pool = allocation.pool
-        lost = copy and pool is not None and pool.ever_set and self._faulty("lost-after-setaccess", device, allocation)
-        if lost or self._faulty("drop-writes", device, allocation):
-            return Allocation(allocation.start, allocation.size, pool)
+        if self._faulty("drop-writes", device, allocation):
+            return Allocation(allocation.start, allocation.size, allocation.pool)
         return self._read_by(device, allocation)
 
     def _write(
@@ -69,7 +67,12 @@ class Links(Contexts):
         copy: bool = False,
     ) -> None:
         """Does what changes this piece, pointer and size, of the memory; `source` is other memory that it reads."""
-        action(self._written_by(device, allocation, copy=copy))
+        pool = allocation.pool
+        if copy and pool and pool.ever_set and self._faulty("lost-after-setaccess", device, allocation):
+            pointer, size = piece
+            allocation.fill(pointer, 0, size)  # zeros are what CUDA.jl #3112 found
+            return
+        action(self._written_by(device, allocation))
         if any(each and self._faulty("corrupt", device, each) for each in (allocation, source)):
             _damage(allocation, *piece)
 

@@ -26,7 +26,7 @@ FAULTS = {
     "mirror": "a device sees a private copy of memory that is not its own (a virtual machine: nccl #2335)",
     "corrupt": "bytes change on the way to and from memory that is not the device's own",
     "hang": "work on memory that is not the device's own never ends (vllm #6893)",
-    "lost-after-setaccess": "copies into a pool are lost once its access was set (nvbug 6098762)",
+    "lost-after-setaccess": "copies into a pool arrive as zeros once its access was set (nvbug 6098762)",
     "leak": "a kernel gets through to a pool that its device has no access to",
     "refuse": "copies to and from memory that is not the device's own are refused",
     "honest-pointer-flags": "CU_POINTER_ATTRIBUTE_ACCESS_FLAGS says what the pool says, not always READWRITE",
