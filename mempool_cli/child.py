@@ -25,11 +25,13 @@ _GONE_SECONDS = 10.0
 _ALONE_SECONDS = 15
 _WORDS_BYTES = 4096
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
-# The driver's own core dumps, of a GPU, which no limit of the process is about.
-_DUMPS = (
+# The driver's own core dumps, of a GPU, which no limit of the process is about; and what would have a fault of a kernel
+# come from its launch, where a trial takes it for a launch that failed.
+_NOT_FOR_TRIALS = (
     "CUDA_ENABLE_COREDUMP_ON_EXCEPTION",
     "CUDA_ENABLE_LIGHTWEIGHT_COREDUMP",
     "CUDA_ENABLE_USER_TRIGGERED_COREDUMP",
+    "CUDA_LAUNCH_BLOCKING",
 )
 _PDEATHSIG = 1
 _NO_PROCESS = "no process can be started"
@@ -189,7 +191,7 @@ class Child:
                     stdout=self._words,
                     stderr=self._words,
                     pass_fds=fds,
-                    env={name: value for name, value in os.environ.items() if name not in _DUMPS},
+                    env={name: value for name, value in os.environ.items() if name not in _NOT_FOR_TRIALS},
                     start_new_session=True,
                 )
                 stack.callback(_kill, process)

@@ -82,9 +82,12 @@ def test_the_end_of_its_parent_is_its_own() -> None:
     wait_until(lambda: not with_mark(mark))
 
 
-def test_no_gpu_core_is_dumped_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_ENABLE_COREDUMP_ON_EXCEPTION", "1")
-    assert run_trial(f"{TRIALS}:variable", b"CUDA_ENABLE_COREDUMP_ON_EXCEPTION", limit=20).result == b""
+@pytest.mark.parametrize("name", ["CUDA_ENABLE_COREDUMP_ON_EXCEPTION", "CUDA_LAUNCH_BLOCKING"])
+def test_no_gpu_core_is_dumped_and_a_fault_comes_when_it_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "1")
+    assert run_trial(f"{TRIALS}:variable", name.encode(), limit=20).result == b""
 
 
 def test_no_core_is_dumped() -> None:

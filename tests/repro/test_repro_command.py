@@ -14,9 +14,10 @@ from cli.conftest import Done, Mempool
 from cli.machines import FOUR, failure, label, machine
 
 from mempool_cli.child import Outcome
+from mempool_cli.driver.sim.devices import Devices
 from mempool_cli.repro import every_bug, find_bug
 
-from .trials_helper import survives
+from .trials_helper import run_here, survives
 
 QUICK = ("--repeat", "1", "--cleanup", "none")
 AFFECTED = "4,fault=recycled-handle"
@@ -487,6 +488,36 @@ def test_no_driver(mempool: Mempool, monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert "the CUDA driver library, libcuda.so.1, cannot be loaded [no-driver]\n" in done.err
     assert json.loads(report.read_text())["result"]["error"]["code"] == "no-driver"
     assert "Seen on   nothing yet" in program.read_text()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("repro", "host-pool-revoke", "--repeat", "1"), ("check",)],
+    ids=lambda command: command[0],
+)
+def test_no_trial_is_a_client_of_mps(
+    mempool: Mempool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    """Neither those that look at the machine: where CUDA starts, it finds an empty directory in place of a server's."""
+    for module in ("check.run", "repro.run", "survey"):
+        monkeypatch.setattr(f"mempool_cli.{module}.run_trial", run_here)
+    server = tmp_path / "mps"
+    server.mkdir()
+    (server / "control").touch()
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(server))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    found: list[list[Path]] = []
+    start = Devices.init
+
+    def init(driver: Devices) -> None:
+        found.append(list(Path(os.environ["CUDA_MPS_PIPE_DIRECTORY"]).iterdir()))
+        start(driver)
+
+    monkeypatch.setattr(Devices, "init", init)
+    mempool("--sim", "2", *command)
+    assert len(found) >= 3
+    assert not any(found)
+    assert (os.environ["CUDA_MPS_PIPE_DIRECTORY"], list(tmp_path.iterdir())) == (str(server), [server])
 
 
 # --- kernels ---
