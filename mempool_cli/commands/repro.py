@@ -104,7 +104,7 @@ def repro(
         from mempool_cli.repro import find_bug
         from mempool_cli.repro.report import write_program
 
-        answer = kept(answer, lambda: write_program(emit_c, find_bug(wanted[0]), choices, found.answer))
+        answer = kept(answer, lambda: write_program(emit_c, find_bug(wanted[0]), choices, found))
     finish(ctx, answer)
 
 

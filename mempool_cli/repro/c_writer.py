@@ -48,13 +48,15 @@ def c_program(
     numbers: Mapping[str, int] | None = None,
     owner: int = -1,
     accessor: int = -1,
+    limit: int = 60,
 ) -> str:
     """The C file. `seen_on`: lines that say on which machine and driver, with which verdict, it was seen.
 
     `numbers`: in place of those of the description. `owner`, `accessor`: unless others are chosen by -D; -1: any.
+    `limit`: seconds of a trial.
     """
     parts = _Parts(bug, seen_on, numbers or bug.numbers)
-    parts.owner, parts.accessor = str(owner), str(accessor)
+    parts.owner, parts.accessor, parts.limit = str(owner), str(accessor), str(limit)
     return _MARK.sub(lambda mark: getattr(parts, mark[1].lower()), _SCAFFOLD.read_text())
 
 
@@ -67,7 +69,7 @@ class _Parts:
     """What stands at the marks of the scaffold, by their names in small letters."""
 
     def __init__(self, bug: Bug, seen_on: Sequence[str], numbers: Mapping[str, int]) -> None:
-        self.owner = self.accessor = "-1"
+        self.owner = self.accessor = self.limit = ""
         self._bug = bug
         self._steps = list(_every(bug.steps))
         calls = [step for step in self._steps if isinstance(step, Call)]
@@ -105,7 +107,9 @@ class _Parts:
     def _needed(self, calls: Sequence[Call]) -> list[str]:
         methods = {call.method for call in calls}
         needed = ["stream_on"] if methods & {"use_device", "use_accessor"} else []
-        needed += [method for method in ("write_by_kernel", "read_word") if method in methods]
+        needed += [
+            method for method in ("retain_both", "write_by_kernel", "read_by_owner", "read_all") if method in methods
+        ]
         needed += ["sets"] if any(isinstance(step, Put) for step in self._steps) else []
         return needed + (["note"] if any(isinstance(step, Note) for step in self._steps) else [])
 

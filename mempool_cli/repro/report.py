@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from mempool_cli.model import Answer, Reproduction, ReproReport
+from mempool_cli.devices import resolve_device
+from mempool_cli.model import Answer, DeviceDetail, Reproduction, ReproReport
 from mempool_cli.report_file import ReportFile, write_text
 from mempool_cli.repro.c_writer import c_program
 from mempool_cli.repro.language import Bug
@@ -29,21 +31,26 @@ def write_report(file: Path, found: Reproduced, *, redact: bool) -> None:
     ReportFile(file, "repro", redact=redact).write(found.answer, found.devices, calls=calls)
 
 
-def write_program(file: Path, bug: Bug, choices: Choices, answer: Answer) -> None:
+def write_program(file: Path, bug: Bug, choices: Choices, found: Reproduced) -> None:
     """The C program of the same experiment, with what was seen here in its header; MempoolError `output`."""
-    result = answer.result
+    result = found.answer.result
     done = [one for one in result.reproductions if one.bug == bug.id] if isinstance(result, ReproReport) else []
-    pair = next((one for one in done if one.accessor is not None), None)
-    owner = pair.owner if pair and choices.owner is not None else None
-    accessor = pair.accessor if pair and choices.accessor is not None else None
     text = c_program(
         bug,
-        seen_on=_seen_on(answer, done),
+        seen_on=_seen_on(found.answer, done),
         numbers=numbers_of(bug, choices),
-        owner=-1 if owner is None else owner,
-        accessor=-1 if accessor is None else accessor,
+        owner=_ordinal(choices.owner, found.devices),
+        accessor=_ordinal(choices.accessor, found.devices),
+        limit=math.ceil(choices.limit),
     )
     write_text(file, text)
+
+
+def _ordinal(word: str | None, devices: Sequence[DeviceDetail]) -> int:
+    """The device that was asked for; -1 for any. Where no device could be seen, only an ordinal says which it is."""
+    if word is None or not (devices or word.isdecimal()):
+        return -1
+    return resolve_device(word, devices) if devices else int(word)
 
 
 def _seen_on(answer: Answer, done: Sequence[Reproduction]) -> list[str]:

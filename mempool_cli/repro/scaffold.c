@@ -8,11 +8,13 @@
 
 #include <errno.h>
 @THREAD_HEADER@#include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifndef OWNER
@@ -25,7 +27,7 @@
 #define ALLOW_FAULTS 0
 #endif
 
-enum { LIMIT_SECONDS = 60, CODES = 8, @NUMBERS@ };
+enum { LIMIT_SECONDS = @LIMIT@, GONE_SECONDS = 10, CODES = 8, @NUMBERS@ };
 
 enum verdict { @GOOD@ = 0, @BAD@ = @BAD_STATUS@, NO_DRIVER = 3, INCONCLUSIVE = 6 };
 
@@ -152,6 +154,18 @@ static void conclude(void)
 @SIZES@    judge();
 }
 
+/* As no client of an MPS server, whose other clients a fault would kill: there is none in an empty directory. */
+static CUresult initialize(void)
+{
+    char empty[] = "/tmp/no-mps-XXXXXX";
+    CUresult result;
+    if (!mkdtemp(empty) || setenv("CUDA_MPS_PIPE_DIRECTORY", empty, 1) != 0)
+        finish(INCONCLUSIVE, "no directory can be made in /tmp");
+    result = cuInit(0);
+    rmdir(empty);
+    return result;
+}
+
 static void trial(enum variant variant, enum arm arm, enum history history)
 {
     int count = 0;
@@ -159,7 +173,7 @@ static void trial(enum variant variant, enum arm arm, enum history history)
     (void)history;
     alarm(LIMIT_SECONDS);
     printf("trial: %s, arm %s, history %s\n", variant_names[variant], arm_names[arm], history_names[history]);
-    if (CALL(cuInit(0)) != CUDA_SUCCESS || CALL(cuDeviceGetCount(&count)) != CUDA_SUCCESS || count == 0) {
+    if (show("cuInit(0)", initialize()) != CUDA_SUCCESS || CALL(cuDeviceGetCount(&count)) != CUDA_SUCCESS || count == 0) {
         found.hopeless = 1;
         finish(NO_DRIVER, "no driver, or no device");
     }
@@ -177,6 +191,20 @@ static void trial(enum variant variant, enum arm arm, enum history history)
 static void ignore(int signal_number)
 {
     (void)signal_number; /* its arrival interrupts the read below */
+}
+
+static int stuck; /* a trial is, which nothing ends: no other one may follow it on its device */
+
+/* Whether the child has ended, or does so soon. */
+static int gone(pid_t child, int *status)
+{
+    const struct timespec tenth = {0, 100000000};
+    for (int i = 0; i < 10 * GONE_SECONDS; i++) {
+        if (waitpid(child, status, WNOHANG) != 0)
+            return 1;
+        nanosleep(&tenth, NULL);
+    }
+    return 0;
 }
 
 /* Runs a trial in a process of its own, which is this program again. */
@@ -202,22 +230,31 @@ static struct evidence run_trial(const char *program, int variant, int arm, int 
     close(ends[1]);
     alarm(LIMIT_SECONDS + 5); /* the child has its own alarm; this one is for a child that no signal ends */
     ssize_t got = read(ends[0], &result, sizeof result);
-    if (got < 0 && errno == EINTR) {
-        kill(child, SIGKILL);
-        snprintf(result.reason, sizeof result.reason, "process %ld does not end", (long)child);
-    } else {
-        waitpid(child, &status, 0);
-        if (got != (ssize_t)sizeof result && WIFSIGNALED(status)) {
-            if (WTERMSIG(status) == SIGSEGV || WTERMSIG(status) == SIGBUS || WTERMSIG(status) == SIGABRT)
-                result.verdict = @CRASH@;
-            snprintf(result.reason, sizeof result.reason, "the trial died of signal %d%s", WTERMSIG(status),
-                     WTERMSIG(status) == SIGALRM ? ", the time limit" : "");
-        } else if (got != (ssize_t)sizeof result) {
-            snprintf(result.reason, sizeof result.reason, "the trial exited with %d and no evidence",
-                     WEXITSTATUS(status));
-        }
-    }
+    int late = got < 0 && errno == EINTR;
+    if (!late)
+        late = waitpid(child, &status, 0) < 0;
     alarm(0);
+    if (late) {
+        kill(child, SIGKILL);
+        stuck = !gone(child, &status);
+    }
+    if (stuck) {
+        result.verdict = INCONCLUSIVE;
+        snprintf(result.reason, sizeof result.reason, "SIGKILL does not end the trial: process %ld remains",
+                 (long)child);
+    } else if (got == (ssize_t)sizeof result) {
+        /* It has told all, however it went. */
+    } else if (late) {
+        snprintf(result.reason, sizeof result.reason, "the trial did not end in time and was killed");
+    } else if (WIFSIGNALED(status)) {
+        if (WTERMSIG(status) == SIGSEGV || WTERMSIG(status) == SIGBUS || WTERMSIG(status) == SIGABRT)
+            result.verdict = @CRASH@;
+        snprintf(result.reason, sizeof result.reason, "the trial died of signal %d%s", WTERMSIG(status),
+                 WTERMSIG(status) == SIGALRM ? ", the time limit" : "");
+    } else {
+        snprintf(result.reason, sizeof result.reason, "the trial exited with %d and no evidence",
+                 WEXITSTATUS(status));
+    }
     close(ends[0]);
     return result;
 }
@@ -269,6 +306,8 @@ static enum verdict all_trials(const char *program, int variant)
             puts("");
             print_evidence(variant, arm, history, &evidence);
             puts("");
+            if (stuck)
+                return worse(verdict, INCONCLUSIVE);
             if (evidence.hopeless)
                 return evidence.verdict;
             if (@DECIDING@)
@@ -288,6 +327,7 @@ static int index_of(const char *name, const char *const *names, int count)
 int main(int argc, char **argv)
 {
     setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
+    unsetenv("CUDA_LAUNCH_BLOCKING"); /* a fault would come from the launch, as if that had failed */
     if (argc == 1) {
         struct sigaction action;
         enum verdict verdict = @GOOD@;
@@ -295,7 +335,7 @@ int main(int argc, char **argv)
         action.sa_handler = ignore;
         sigaction(SIGALRM, &action, NULL);
         print_versions();
-        for (int variant = 0; variant < VARIANTS; variant++)
+        for (int variant = 0; variant < VARIANTS && !stuck; variant++)
             verdict = worse(verdict, all_trials(argv[0], variant));
         printf("RESULT %s\n", verdict_name(verdict));
         return exit_status(verdict);

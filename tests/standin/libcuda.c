@@ -419,8 +419,10 @@ CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int g
         if (extra[0] == LAUNCH_PARAM_BUFFER_SIZE)
             data.size = *(const size_t *)extra[1];
     }
-    return ask_with(&data, SENT(number(function), grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes,
-                                number(stream)));
+    CUresult code = ask_with(&data, SENT(number(function), grid_x, grid_y, grid_z, block_x, block_y, block_z,
+                                         shared_bytes, number(stream)));
+    const char *blocking = getenv("CUDA_LAUNCH_BLOCKING");
+    return code == CUDA_SUCCESS && blocking && strcmp(blocking, "1") == 0 ? cuStreamSynchronize(stream) : code;
 }
 
 /* --- contexts --- */
