@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from mempool_cli.driver import kernels
-from mempool_cli.repro.language import Access, Argument, Call, NewPool, Place, Variant
+from mempool_cli.repro.language import MIXED, Access, Argument, Call, NewPool, Place, Variant
 
 C_TYPES = {
     "mem_pool_create": "CUmemoryPool",
@@ -16,7 +16,8 @@ C_TYPES = {
     "stream_end_capture": "CUgraph",
     "use_device": "CUstream",
     "use_accessor": "CUstream",
-    "read_word": "unsigned int",
+    "read_by_owner": "unsigned int",
+    "read_all": "unsigned int",
     "device_get_attribute": "int",
     "device_primary_ctx_retain": "CUcontext",
     "stream_create": "CUstream",
@@ -43,7 +44,9 @@ _SPELLED = {
     "memset_d8_async": "cuMemsetD8Async({0}, {1:#x}, {2}, {3})",
     "memcpy_peer_async": "cuMemcpyPeerAsync({0}, {1}, {2}, {3}, {4}, {5})",
     "memcpy_dtoh": "cuMemcpyDtoH(&{into}, {0}, {1})",
-    "read_word": "read_word(&{into}, {0}, {1})",
+    "retain_both": "retain_both()",
+    "read_by_owner": "read_by_owner(&{into}, {0})",
+    "read_all": "read_all(&{into}, {0}, {1})",
     "stream_begin_capture": "cuStreamBeginCapture({0}, CU_STREAM_CAPTURE_MODE_GLOBAL)",
     "stream_end_capture": "cuStreamEndCapture({0}, &{into})",
     "pointer_get_attribute": "cuPointerGetAttribute(&{into}, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, {1})",
@@ -94,7 +97,11 @@ static CUmemPoolProps pool_on(CUmemLocation location, size_t max_size)
     properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.handleTypes = CU_MEM_HANDLE_TYPE_NONE;
     properties.location = location;
+#if CUDA_VERSION >= 12020
     properties.maxSize = max_size;
+#else
+    (void)max_size; /* it cannot be said: as large as the driver likes */
+#endif
     return properties;
 }
 """,
@@ -149,6 +156,9 @@ static void choose_pair(int count, int reached)
 """
 
 _HOST = """\
+/* CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED, CU_MEM_LOCATION_TYPE_HOST: cuda.h of CUDA 12.0 has neither. */
+enum { HOST_POOLS_SUPPORTED = 144, LOCATION_HOST = 2 };
+
 /* The first device that can access pools in host memory. */
 static void choose_host(int count)
 {
@@ -156,9 +166,9 @@ static void choose_host(int count)
         int can = 0;
         if (ACCESSOR >= 0 && ACCESSOR != b)
             continue;
-        CHECK(cuDeviceGetAttribute(&can, CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED, b));
-        if (can) {
-            owner = location_of(CU_MEM_LOCATION_TYPE_HOST, 0);
+        /* An older driver refuses the question. */
+        if (CALL(cuDeviceGetAttribute(&can, (CUdevice_attribute)HOST_POOLS_SUPPORTED, b)) == CUDA_SUCCESS && can) {
+            owner = location_of((CUmemLocationType)LOCATION_HOST, 0);
             accessor = location_of(CU_MEM_LOCATION_TYPE_DEVICE, b);
             return;
         }
@@ -219,17 +229,48 @@ static CUresult write_by_kernel(CUdeviceptr to, CUstream stream)
     return cuStreamSynchronize(stream);
 }
 """.replace("@PTX@", _quoted(kernels.IMAGE)),
-    "read_word": """\
-/* What is there, through memory of the accessor: a plain copy needs no access to the pool. */
-static CUresult read_word(unsigned int *word, CUdeviceptr from, CUstream stream)
+    "read_by_owner": """\
+/* What is there, as the owner sees it: the device, in its context, or the processor. */
+static CUresult read_by_owner(unsigned int *word, CUdeviceptr from)
 {
-    CUmemoryPool pool = NULL;
-    CUdeviceptr scratch = 0;
-    CHECK(cuDeviceGetDefaultMemPool(&pool, accessor.id));
-    CHECK(cuMemAllocFromPoolAsync(&scratch, sizeof *word, pool, stream));
-    CHECK(cuMemcpyAsync(scratch, from, sizeof *word, stream));
-    CHECK(cuStreamSynchronize(stream));
-    return cuMemcpyDtoH(word, scratch, sizeof *word);
+    CUcontext context = NULL;
+    if (owner.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+        *word = *(const volatile unsigned int *)(uintptr_t)from;
+        return CUDA_SUCCESS;
+    }
+    CHECK(cuDevicePrimaryCtxRetain(&context, owner.id));
+    CHECK(cuCtxSetCurrent(context));
+    return cuMemcpyDtoH(word, from, sizeof *word);
+}
+""",
+    "read_all": """\
+enum { MIXED = @MIXED@ };
+
+/* The word of which all of it consists, as the current context sees it; MIXED for several. */
+static CUresult read_all(unsigned int *word, CUdeviceptr from, size_t size)
+{
+    unsigned int *words = malloc(size);
+    if (!words)
+        finish(INCONCLUSIVE, "out of memory");
+    CHECK(cuMemcpyDtoH(words, from, size));
+    *word = words[0];
+    for (size_t i = 1; i < size / sizeof *words; i++)
+        if (words[i] != words[0])
+            *word = MIXED;
+    free(words);
+    return CUDA_SUCCESS;
+}
+""".replace("@MIXED@", str(MIXED)),
+    "retain_both": """\
+/* Contexts of both devices, the owner's current; none for host memory. */
+static CUresult retain_both(void)
+{
+    CUcontext context = NULL;
+    if (owner.type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return CUDA_SUCCESS;
+    CHECK(cuDevicePrimaryCtxRetain(&context, accessor.id));
+    CHECK(cuDevicePrimaryCtxRetain(&context, owner.id));
+    return cuCtxSetCurrent(context);
 }
 """,
     "sets": """\

@@ -10,9 +10,11 @@ from typing import Any
 
 from mempool_cli.driver import kernels
 from mempool_cli.driver.codes import Code, code_name
-from mempool_cli.driver.port import AccessEntry, AccessFlags, Driver, Location, PoolProperties
+from mempool_cli.driver.kernels import WORD_BYTES
+from mempool_cli.driver.port import AccessEntry, AccessFlags, Driver, Location, LocationType, PoolProperties
 from mempool_cli.errors import DriverError
 from mempool_cli.repro.language import (
+    MIXED,
     Access,
     Argument,
     Bug,
@@ -127,7 +129,9 @@ class Machine:
             "use_device": self._use_device,
             "use_accessor": self._use_accessor,
             "write_by_kernel": self._write_by_kernel,
-            "read_word": self._read_word,
+            "read_by_owner": self._read_by_owner,
+            "read_all": self._read_all,
+            "retain_both": self._retain_both,
         }
         method = own.get(call.method) or getattr(self.driver, call.method)
         try:
@@ -160,13 +164,24 @@ class Machine:
         self.driver.launch_kernel(function, (1, 1, 1), (1, 1, 1), stream, parameters)
         self.driver.stream_synchronize(stream)
 
-    def _read_word(self, pointer: int, stream: int) -> int:
-        """What is at `pointer`, through memory of the accessor: a plain copy needs no access to the pool."""
-        pool = self.driver.device_get_default_mem_pool(self.accessor.id)
-        scratch = self.driver.mem_alloc_from_pool_async(4, pool, stream)
-        self.driver.memcpy_async(scratch, pointer, 4, stream)
-        self.driver.stream_synchronize(stream)
-        return _number(self.driver.memcpy_dtoh(scratch, 4))
+    def _retain_both(self) -> None:
+        """Contexts of both devices, the owner's current; none for host memory."""
+        if self.owner.type == LocationType.DEVICE:
+            self.driver.device_primary_ctx_retain(self.accessor.id)
+            self.driver.ctx_set_current(self.driver.device_primary_ctx_retain(self.owner.id))
+
+    def _read_by_owner(self, pointer: int) -> int:
+        """The word at `pointer`, as its owner sees it: the device, in its context, or the processor."""
+        if self.owner.type != LocationType.DEVICE:
+            return _number(self.driver.load(pointer, WORD_BYTES))
+        self.driver.ctx_set_current(self.driver.device_primary_ctx_retain(self.owner.id))
+        return _number(self.driver.memcpy_dtoh(pointer, WORD_BYTES))
+
+    def _read_all(self, pointer: int, size: int) -> int:
+        """The word of which all `size` bytes consist, as the current context sees them; MIXED for several."""
+        data = self.driver.memcpy_dtoh(pointer, size)
+        word = data[:WORD_BYTES]
+        return _number(word) if data == word * (size // WORD_BYTES) else MIXED
 
     def _argument(self, argument: Argument) -> Any:
         match argument:

@@ -12,6 +12,9 @@ from typing import Literal
 Value = "int | str"
 """A number, or the name of a variable."""
 
+MIXED = 1
+"""What `read_all` says of memory that is not the same word throughout."""
+
 Verdict = Literal["affected", "not-affected", "inconclusive", "present", "absent"]
 Variant = Literal["device", "host", "unreachable"]
 """Where the pools are: on a device that the accessor reaches, in host memory, on a device that it does not reach."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from standin.stand_in import COMPILER, StandIn
+from standin.stand_in import COMPILER, StandIn, machine_environment
 
 from mempool_cli.driver import driver_source
 from mempool_cli.model import Reproduction, ReproReport
@@ -35,17 +35,21 @@ class Run(NamedTuple):
     lines: list[str]
 
 
-@pytest.fixture(scope="session")
-def cuda_h() -> Path:
-    """The directory of a real cuda.h."""
+def directory_of_cuda_h(package: str) -> Path:
     try:
-        files = metadata.files("nvidia-cuda-runtime") or []
+        files = metadata.files(package) or []
     except metadata.PackageNotFoundError:
         files = []
     for file in files:
         if file.name == "cuda.h":
             return Path(str(file.locate())).parent
-    pytest.skip("no cuda.h: nvidia-cuda-runtime is not installed")
+    pytest.skip(f"no cuda.h: {package} is not installed")
+
+
+@pytest.fixture(scope="session")
+def cuda_h() -> Path:
+    """The directory of a real cuda.h."""
+    return directory_of_cuda_h("nvidia-cuda-runtime")
 
 
 @pytest.fixture(scope="session")
@@ -53,12 +57,12 @@ def build(standin: StandIn, cuda_h: Path, tmp_path_factory: pytest.TempPathFacto
     """`build(bug, flags...)` compiles a bug's program, once."""
     directory, done = tmp_path_factory.mktemp("emitted"), dict[tuple[str, ...], Path]()
 
-    def program(bug: str, *flags: str, seen_on: Sequence[str] = ()) -> Path:
-        key = (bug, *flags, *seen_on)
+    def program(bug: str, *flags: str, seen_on: Sequence[str] = (), limit: int = 60) -> Path:
+        key = (bug, *flags, *seen_on, str(limit))
         if key not in done:
             done[key] = directory / f"{len(done)}"
             source = done[key].with_suffix(".c")
-            source.write_text(c_program(find_bug(bug), seen_on=seen_on))
+            source.write_text(c_program(find_bug(bug), seen_on=seen_on, limit=limit))
             _compile(source, done[key], "-isystem", str(cuda_h), *flags, f"-L{standin.library.parent}")
         return done[key]
 
@@ -112,6 +116,7 @@ MACHINES = [
     ("peer-write-lost", "4,fault=lost-after-setaccess:1-0", "not-affected", 0),
     ("peer-write-lost", "2,fault=drop-writes", "inconclusive", 6),
     ("peer-write-lost", "2,fault=mirror", "inconclusive", 6),
+    ("peer-write-lost", "2,fault=corrupt", "inconclusive", 6),
     ("peer-write-lost", "1", "inconclusive", 6),
     ("peer-write-lost", "no-p2p-2", "inconclusive", 6),
     ("pointer-flags", "4", "affected", 1),
@@ -141,6 +146,9 @@ def test_the_same_verdict(standin: StandIn, build: Build, bug: str, spec: str, r
         ("host-pool-revoke", "4", 0),
         ("host-pool-revoke", "4,fault=host-pool-revoke", 1),
         ("recycled-handle", "4,fault=recycled-handle", 1),
+        ("recycled-handle", "4,fault=recycled-handle,fault=mirror", 1),
+        ("recycled-handle", "4,fault=recycled-handle,fault=drop-writes", 1),
+        ("host-pool-revoke", "4,fault=host-pool-revoke,fault=mirror", 1),
     ],
 )
 @pytest.mark.usefixtures("here")
@@ -150,6 +158,90 @@ def test_the_same_of_kernels(standin: StandIn, build: Build, bug: str, spec: str
     assert (found.status, expected_status) == (status, status)
     check_trials(found, reproductions)
     assert any(" kernel, " in line for line in verdicts(found.lines))
+
+
+def test_the_owner_says_whether_a_kernel_got_through(standin: StandIn, build: Build) -> None:
+    """Behind a mirror the writer sees its own word, and the owner never does."""
+    for fault, counter in (
+        ("leak", "that wrote to memory of a pool with inherited access"),
+        ("mirror", "that ended well and wrote nothing"),
+    ):
+        program = build("recycled-handle", "-DALLOW_FAULTS=1")
+        lines = run(standin, program, f"4,fault=recycled-handle,fault={fault}").lines
+        counts = [line.split() for line in lines if re.match(r" +\d+ kernels ", line)]
+        assert {" ".join(line[2:]) for line in counts if line[0] == "1"} == {counter}
+
+
+def test_a_fault_comes_when_it_is_waited_for(standin: StandIn, build: Build) -> None:
+    """Whatever the environment says: from the launch, it would look as if that had failed."""
+    with standin.machine("4") as socket:
+        program = str(build("host-pool-revoke", "-DALLOW_FAULTS=1"))
+        done = standin.run([program], socket, CUDA_LAUNCH_BLOCKING="1")
+    assert (done.stdout.splitlines()[-1], done.returncode) == ("RESULT not-affected", 0)
+
+
+NO_MPS = """\
+#define _POSIX_C_SOURCE 200809L
+#include <cuda.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#define cuInit(flags) (printf("pipes in %s: %d\\n", getenv("CUDA_MPS_PIPE_DIRECTORY"), \\
+                              rmdir(getenv("CUDA_MPS_PIPE_DIRECTORY"))), cuInit(flags))
+"""
+
+
+def test_no_trial_is_a_client_of_mps(standin: StandIn, build: Build, tmp_path: Path) -> None:
+    """Where CUDA starts, it finds an empty directory in place of a server's."""
+    before = tmp_path / "before.h"
+    before.write_text(NO_MPS)
+    found = run(standin, build("host-pool-revoke", "-include", str(before)), "4")
+    pipes = [line for line in found.lines if line.startswith("pipes in ")]
+    assert len(pipes) == 2
+    for line in pipes:
+        assert re.fullmatch(r"pipes in /tmp/no-mps-\w{6}: 0", line)
+
+
+# What no signal ends: it ignores its own time limit, and SIGKILL does nothing or, with KILLS, its work.
+STUCK = """\
+#define _POSIX_C_SOURCE 200809L
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+#define alarm(seconds) ((void)((seconds) == LIMIT_SECONDS ? 0 : alarm(seconds)))
+#ifndef KILLS
+#define kill(pid, number) ((void)(pid))
+#define nanosleep(time, rest) ((void)(time))
+#endif
+"""
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (["-DKILLS"], "the trial did not end in time and was killed"),
+        ([], r"SIGKILL does not end the trial: process \d+ remains"),
+    ],
+)
+def test_a_trial_that_does_not_end(standin: StandIn, build: Build, tmp_path: Path, flags: list[str], why: str) -> None:
+    """One that remains is the last: the next one would use the same device. The server does not answer: it hangs."""
+    before, said = tmp_path / "before.h", tmp_path / "said"
+    before.write_text(STUCK)
+    program = build("owner-in-batch", *flags, "-include", str(before), limit=1)
+    with standin.machine("4") as socket, said.open("w") as file, standin.frozen():
+        status = subprocess.run(
+            [str(program)],
+            env=machine_environment(standin.library.parent, socket),
+            stdout=file,
+            timeout=60,
+            check=False,
+        ).returncode
+    lines = said.read_text().splitlines()
+    assert (lines[-1], status) == ("RESULT inconclusive", 6)
+    trials = verdicts(lines)
+    assert len(trials) == (2 if flags else 1)
+    for line in trials:
+        assert re.fullmatch(rf"\w+, clear, never-allocated: inconclusive: {why}", line)
 
 
 def check_trials(found: Run, reproductions: tuple[Reproduction, ...]) -> None:
@@ -180,6 +272,16 @@ def _was_run(line: str, reproductions: tuple[Reproduction, ...]) -> bool:
 def test_the_same_exit_status(standin: StandIn, build: Build, bug: str, spec: str) -> None:
     """Where a machine lacks something too."""
     assert run(standin, build(bug), spec).status == python(bug, spec)[1]
+
+
+@pytest.mark.parametrize("bug", every_bug())
+def test_every_program_compiles_with_cuda_12_0(bug: str, tmp_path: Path) -> None:
+    """The oldest that mempool takes: what came later has no name there."""
+    source = tmp_path / "bug.c"
+    source.write_text(c_program(find_bug(bug)))
+    include = directory_of_cuda_h("nvidia-cuda-runtime-cu12")
+    assert "#define CUDA_VERSION 12000" in (include / "cuda.h").read_text()
+    _compile(source, tmp_path / "bug.o", "-c", "-isystem", str(include))
 
 
 def test_every_bug_is_run_here() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -222,25 +223,28 @@ def test_one_by_name(mempool: Mempool, bug: str, spec: str, status: int, verdict
 
 @pytest.mark.usefixtures("here")
 def test_lost_copies_are_counted(mempool: Mempool) -> None:
-    """All codes are SUCCESS, the pool says READWRITE, and the poison is still there; a kernel gets through."""
+    """All codes are SUCCESS, the pool says READWRITE, and there are zeros; a kernel gets through."""
     _, (found,) = of(mempool, "2,fault=lost-after-setaccess", "peer-write-lost", "--repeat", "1")
     assert (found["owner"], found["accessor"], found["enforced"]) == (0, 1, None)
     assert [trial["history"] for trial in found["trials"]] == ["granted-first", "allocated-first"]
     for trial in found["trials"]:
-        assert trial["why"] == "8 of 8 copies wrote nothing, where a kernel's write arrived"
+        assert trial["why"] == "8 of 8 copies left zeros, where a kernel's write arrived"
         assert {name: count for name, count in counted(trial).items() if count} == {
             "control": 1,
             "granted": 8,
-            "untouched": 8,
+            "zeros": 8,
             "kernel_arrived": 8,
         }
 
 
-@pytest.mark.parametrize("fault", ["drop-writes", "mirror"])
+@pytest.mark.parametrize("fault", ["drop-writes", "mirror", "corrupt"])
 @pytest.mark.usefixtures("here")
 def test_a_broken_path_is_not_that_bug(mempool: Mempool, fault: str) -> None:
+    """Also one that changes a byte now and then, and none of the first."""
     _, (found,) = of(mempool, f"2,fault={fault}", "peer-write-lost", "--repeat", "1")
-    assert {trial["why"] for trial in found["trials"]} == {"a copy into a pool without a grant is lost too"}
+    assert {trial["why"] for trial in found["trials"]} == {
+        "the control, a copy into a pool without a grant, does not arrive"
+    }
     assert not any(each["count"] for trial in found["trials"] for each in trial["counted"])
 
 
@@ -297,7 +301,7 @@ def test_traps_have_codes_beside_them(mempool: Mempool, trap: str, spec: str, co
 @pytest.mark.usefixtures("here")
 def test_the_codes_in_words(mempool: Mempool) -> None:
     done = mempool("--sim", "2,fault=lost-after-setaccess", "repro", "peer-write-lost", "--repeat", "1")
-    assert done.out.count("  affected  CUDA_SUCCESS 8 times  8 of 8 copies wrote nothing, ") == 2
+    assert done.out.count("  affected  CUDA_SUCCESS 8 times  8 of 8 copies left zeros, ") == 2
     done = mempool("--sim", "no-p2p-2", "repro", "grant-without-p2p", "--repeat", "1")
     assert done.out.count("  present  CUDA_SUCCESS once  the grant was accepted, ") == 1
 
@@ -533,6 +537,30 @@ def test_may_a_kernel(mempool: Mempool) -> None:
     assert (done.status, device["enforced"], host["enforced"]) == (1, "no", None)
 
 
+@pytest.mark.parametrize(
+    ("bug", "spec"),
+    [("recycled-handle", f"2,{AFFECTED[2:]},fault={{}}"), ("host-pool-revoke", "2,fault=host-pool-revoke,fault={}")],
+)
+@pytest.mark.parametrize(
+    ("fault", "enforced", "came_of_it"),
+    [
+        ("leak", "no", "got_through"),
+        ("mirror", "untested", "dropped"),
+        ("drop-writes", "untested", "dropped"),
+    ],
+)
+@pytest.mark.usefixtures("here")
+def test_the_owner_says_whether_a_kernel_got_through(
+    mempool: Mempool, bug: str, spec: str, fault: str, enforced: str, came_of_it: str
+) -> None:
+    """What the writer reads back proves nothing: behind a mirror it sees its own word, and the owner never does."""
+    _, found = of(mempool, spec.format(fault), bug, "--repeat", "1", "--allow-faults")
+    assert (found[0]["verdict"], found[0]["enforced"]) == ("affected", enforced)
+    trial = next(trial for trial in found[0]["trials"] if (trial["arm"], trial["history"]) == ("kernel", "allocated"))
+    seen = {name: count for name, count in counted(trial).items() if name in ("got_through", "dropped", "blocked")}
+    assert seen == {"got_through": 0, "dropped": 0, "blocked": 0} | {came_of_it: 1}
+
+
 # --- what is handed over ---
 
 UUID = "8fc8b5a0-0000-4000-8000-123456789abc"
@@ -705,6 +733,35 @@ def test_a_c_file(mempool: Mempool, tmp_path: Path, bug: str | None) -> None:
     assert text.startswith(f"/*\n * {bug or 'recycled-handle'}: ")
     assert " * Seen on   simulated machine 1, " in text
     assert [path.name for path in tmp_path.iterdir()] == ["bug.c"]
+
+
+def constants(file: Path) -> tuple[str, ...]:
+    """OWNER, ACCESSOR and LIMIT_SECONDS of a C file."""
+    text = file.read_text()
+    patterns = (r"#define OWNER (-?\d+)", r"#define ACCESSOR (-?\d+)", r"LIMIT_SECONDS = (\d+)")
+    return tuple(number for pattern in patterns for number in re.findall(pattern, text))
+
+
+@pytest.mark.parametrize(
+    ("spec", "arguments", "expected"),
+    [
+        ("4", (), ("-1", "-1", "60")),
+        ("4", ("--limit", "7"), ("-1", "-1", "7")),
+        ("4", ("--owner", "3"), ("3", "-1", "60")),
+        ("no-p2p-2", ("--owner", "1", "--accessor", "0"), ("1", "0", "60")),
+        ("asym-3", ("--owner", "0000:03:00.0"), ("1", "-1", "60")),
+        ("1", ("--accessor", "GPU-6090"), ("-1", "0", "60")),
+        ("0", ("--owner", "2", "--accessor", "GPU-8fc8"), ("2", "-1", "60")),
+    ],
+)
+@pytest.mark.usefixtures("here")
+def test_a_c_file_has_what_was_asked_for(
+    mempool: Mempool, tmp_path: Path, spec: str, arguments: tuple[str, ...], expected: tuple[str, ...]
+) -> None:
+    """Also where no pair was found, or no device: the program is for another machine."""
+    file = tmp_path / "bug.c"
+    mempool("--sim", spec, "repro", *QUICK, *("--attempts", "16", *arguments, "--emit-c", str(file)))
+    assert constants(file) == expected
 
 
 @pytest.mark.usefixtures("here")

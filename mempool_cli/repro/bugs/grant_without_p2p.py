@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mempool_cli.repro.attempts import READ_ACCESS
+from mempool_cli.repro.attempts import READ_ACCESS, RETAIN_BOTH
 from mempool_cli.repro.language import Access, Bug, Call, Count, Counter, Is, NewPool, Note, Remark, Rule, When
 
 BUG = Bug(
@@ -21,6 +21,7 @@ BUG = Bug(
     histories={"never-allocated": "a pool without an allocation"},
     numbers={},
     steps=(
+        RETAIN_BOTH,
         Call("use_device", (), into="stream"),
         Remark("The control: a pool like it gives memory to its owner as long as nobody is granted anything."),
         Call("mem_pool_create", (NewPool(64 << 20),), into="control"),

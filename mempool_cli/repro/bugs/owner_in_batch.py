@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mempool_cli.repro.attempts import READ_ACCESS
+from mempool_cli.repro.attempts import READ_ACCESS, RETAIN_BOTH
 from mempool_cli.repro.language import (
     Access,
     Bug,
@@ -39,6 +39,7 @@ BUG = Bug(
     histories={"never-allocated": "a pool without an allocation"},
     numbers={},
     steps=(
+        RETAIN_BOTH,
         Call("mem_pool_create", (NewPool(64 << 20),), into="pool"),
         Call("mem_pool_set_access", ("pool", (Access("accessor", "READWRITE"),))),
         _READ,

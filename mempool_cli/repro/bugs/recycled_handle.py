@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mempool_cli.repro.attempts import READ_ACCESS, try_with_a_kernel
+from mempool_cli.repro.attempts import READ_ACCESS, RETAIN_BOTH, try_with_a_kernel
 from mempool_cli.repro.language import (
     Access,
     Bug,
@@ -152,6 +152,7 @@ BUG = Bug(
     histories={"never-allocated": "pools without an allocation", "allocated": "allocated, freed, synchronised"},
     numbers={"attempts": 256, "batch": 16, "control_rounds": 4},
     steps=(
+        RETAIN_BOTH,
         InHistory("allocated", (Call("use_device", (), into="stream"),)),
         Repeat(
             "rounds",
