@@ -116,7 +116,7 @@ class Memory(Links):
     def memcpy_peer_async(
         self, destination: int, destination_context: int, source: int, source_context: int, size: int, stream: int
     ) -> None:
-        """Needs no access to either pool (published: the program in CUDA.jl #3112); NULL for a context is taken (measured).
+        """Needs no access to either pool (published: the program in CUDA.jl #3112), and no context by name (measured).
 
         A context that is not that of the memory is refused here: our choice, since nobody says what the driver does,
         and code that names the wrong one has a fault.
