@@ -98,11 +98,13 @@ def reproduce(source: DriverSource, names: Sequence[str], choices: Choices, on_e
     if seen.failure:
         return Reproduced(Answer(driver=seen.driver, where=where, failure=seen.failure))
     kept: list[Calls] = []
-    done = [
-        _reproduction(source, bug, variant, seen.devices, choices, on_event, kept.append)
-        for bug in bugs
-        for variant in bug.needs
-    ]
+    done: list[Reproduction] = []
+    for bug in bugs:
+        for variant in bug.needs:
+            stuck = next((trial.remains for one in done for trial in one.trials if trial.remains), None)
+            why = f"not tried: process {stuck} of a trial before remains"
+            pair = why if stuck else _pair(variant, seen.devices, choices)
+            done.append(_reproduction(source, bug, variant, pair, choices, on_event, kept.append))
     answer = Answer(driver=seen.driver, where=where, result=ReproReport(reproductions=tuple(done)))
     return Reproduced(answer, seen.devices, tuple(kept))
 
@@ -111,12 +113,12 @@ def _reproduction(
     source: DriverSource,
     bug: Bug,
     variant: Variant,
-    devices: Sequence[DeviceDetail],
+    pair: Pair | str,
     choices: Choices,
     on_event: OnEvent,
     keep: Callable[[Calls], None],
 ) -> Reproduction:
-    pair = _pair(variant, devices, choices)
+    """`pair`: or why there is none."""
     if isinstance(pair, str):
         return Reproduction(
             bug=bug.id,
@@ -200,6 +202,8 @@ def _trials(
         )
         outcome = run_trial("mempool_cli.repro.trial:trial", msgspec.json.encode(plan), limit=choices.limit)
         yield _told(bug, arm, history, repeat, outcome), outcome.calls
+        if outcome.remains:
+            return  # the next one would use the device in which that one is stuck
 
 
 def _place(owner: int | None) -> Location:

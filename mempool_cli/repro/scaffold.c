@@ -173,7 +173,8 @@ static void trial(enum variant variant, enum arm arm, enum history history)
     (void)history;
     alarm(LIMIT_SECONDS);
     printf("trial: %s, arm %s, history %s\n", variant_names[variant], arm_names[arm], history_names[history]);
-    if (show("cuInit(0)", initialize()) != CUDA_SUCCESS || CALL(cuDeviceGetCount(&count)) != CUDA_SUCCESS || count == 0) {
+    if (show("cuInit(0)", initialize()) != CUDA_SUCCESS || CALL(cuDeviceGetCount(&count)) != CUDA_SUCCESS ||
+        count == 0) {
         found.hopeless = 1;
         finish(NO_DRIVER, "no driver, or no device");
     }

@@ -164,7 +164,7 @@ def test_the_owner_says_whether_a_kernel_got_through(standin: StandIn, build: Bu
     """Behind a mirror the writer sees its own word, and the owner never does."""
     for fault, counter in (
         ("leak", "that wrote to memory of a pool with inherited access"),
-        ("mirror", "that ended well and wrote nothing"),
+        ("mirror", "that ended well, and the owner saw nothing of it"),
     ):
         program = build("recycled-handle", "-DALLOW_FAULTS=1")
         lines = run(standin, program, f"4,fault=recycled-handle,fault={fault}").lines

@@ -460,6 +460,15 @@ def test_a_trial_that_does_not_return(
     )
 
 
+def test_after_a_process_that_remains_no_other_is_started(mempool: Mempool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would use the device in which that one is stuck. What was not tried is not passed."""
+    monkeypatch.setattr("mempool_cli.repro.run.run_trial", survives(Outcome(ended="hung", remains=77)))
+    done, (first, second) = of(mempool, "4", "host-pool-revoke", "pointer-flags")
+    assert (done.status, len(first["trials"]), first["verdict"]) == (4, 1, "failed")
+    assert (second["trials"], second["verdict"]) == ([], "inconclusive")
+    assert second["why"] == "not tried: process 77 of a trial before remains"
+
+
 def test_a_dead_handle_may_kill(mempool: Mempool, monkeypatch: pytest.MonkeyPatch) -> None:
     """That is the trap, not a failure; a hang is one, and a death before the handle was dead, or by somebody else."""
     destroyed = ("cuMemPoolDestroy(0x5500) = CUDA_SUCCESS <2 us>",)

@@ -82,7 +82,7 @@ BUG = Bug(
         Counter("kept", "with access still"),
         Counter("got_through", "kernels that wrote to memory of a revoked pool"),
         Counter("blocked", "kernels that faulted on it"),
-        Counter("dropped", "kernels that ended well and wrote nothing"),
+        Counter("dropped", "kernels that ended well, and the owner saw nothing of it"),
         Counter("not_run", "kernels that failed in another way"),
         Counter("pageable", "devices that may use any memory of the host, so that a kernel proves nothing"),
     ),
@@ -93,7 +93,7 @@ BUG = Bug(
             "inconclusive", "the device may use any memory of the host: a kernel proves nothing", "pageable", at_least=1
         ),
         Rule("affected", "a kernel wrote to memory of a pool that was revoked", "got_through", at_least=1),
-        Rule("inconclusive", "a kernel ended well and wrote nothing", "dropped", at_least=1),
+        Rule("inconclusive", "a kernel ended well, and the owner saw nothing of it", "dropped", at_least=1),
         Rule("inconclusive", "the kernel failed in another way", "not_run", at_least=1),
         Rule("not-affected", "{revoked} of {granted} revokes took"),
     ),

@@ -180,7 +180,7 @@ BUG = Bug(
         Counter("not_granted", "grants that did not take"),
         Counter("got_through", "kernels that wrote to memory of a pool with inherited access"),
         Counter("blocked", "kernels that faulted on it"),
-        Counter("dropped", "kernels that ended well and wrote nothing"),
+        Counter("dropped", "kernels that ended well, and the owner saw nothing of it"),
         Counter("not_run", "kernels that failed in another way"),
         Counter("cleared_by_others", "grants that were gone before destroy, though nobody cleared them"),
     ),
