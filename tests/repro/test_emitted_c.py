@@ -236,7 +236,7 @@ def test_a_trial_that_does_not_end(standin: StandIn, build: Build, tmp_path: Pat
             timeout=60,
             check=False,
         ).returncode
-    lines = said.read_text().splitlines()
+        lines = said.read_text().splitlines()  # what remains goes on when the server does
     assert (lines[-1], status) == ("RESULT inconclusive", 6)
     trials = verdicts(lines)
     assert len(trials) == (2 if flags else 1)
