@@ -133,7 +133,7 @@ def _header(bug: Bug, seen_on: Sequence[str]) -> str:
         f"          cc -I/usr/local/cuda/include {name}.c -L/usr/local/cuda/lib64/stubs -lcuda -o {name}",
         "Options   -DOWNER=0 -DACCESSOR=1; otherwise the first pair that can",
         *(
-            f"          -DALLOW_FAULTS=1 runs the arm {arm} too: a fault kills the other clients of an MPS server"
+            f"          -DALLOW_FAULTS=1 runs the arm {arm} too: a fault writes an Xid, on which health monitors act"
             for arm in bug.faulting
         ),
         f"Run       ./{name}    all trials, then the verdict as the last line",

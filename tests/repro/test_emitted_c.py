@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 from collections.abc import Callable, Sequence
 from importlib import metadata
@@ -57,12 +59,12 @@ def build(standin: StandIn, cuda_h: Path, tmp_path_factory: pytest.TempPathFacto
     """`build(bug, flags...)` compiles a bug's program, once."""
     directory, done = tmp_path_factory.mktemp("emitted"), dict[tuple[str, ...], Path]()
 
-    def program(bug: str, *flags: str, seen_on: Sequence[str] = (), limit: int = 60) -> Path:
-        key = (bug, *flags, *seen_on, str(limit))
+    def program(bug: str, *flags: str, seen_on: Sequence[str] = ()) -> Path:
+        key = (bug, *flags, *seen_on)
         if key not in done:
             done[key] = directory / f"{len(done)}"
             source = done[key].with_suffix(".c")
-            source.write_text(c_program(find_bug(bug), seen_on=seen_on, limit=limit))
+            source.write_text(c_program(find_bug(bug), seen_on=seen_on))
             _compile(source, done[key], "-isystem", str(cuda_h), *flags, f"-L{standin.library.parent}")
         return done[key]
 
@@ -180,35 +182,34 @@ def test_a_fault_comes_when_it_is_waited_for(standin: StandIn, build: Build) -> 
     assert (done.stdout.splitlines()[-1], done.returncode) == ("RESULT not-affected", 0)
 
 
-NO_MPS = """\
+SHOW_PIPES = """\
 #define _POSIX_C_SOURCE 200809L
 #include <cuda.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
-#define cuInit(flags) (printf("pipes in %s: %d\\n", getenv("CUDA_MPS_PIPE_DIRECTORY"), \\
-                              rmdir(getenv("CUDA_MPS_PIPE_DIRECTORY"))), cuInit(flags))
+#define cuInit(flags) (printf("pipes in %s\\n", getenv("CUDA_MPS_PIPE_DIRECTORY")), cuInit(flags))
 """
 
 
 def test_no_trial_is_a_client_of_mps(standin: StandIn, build: Build, tmp_path: Path) -> None:
-    """Where CUDA starts, it finds an empty directory in place of a server's."""
+    """Where CUDA starts, there is no server to be found, whatever the environment says."""
     before = tmp_path / "before.h"
-    before.write_text(NO_MPS)
-    found = run(standin, build("host-pool-revoke", "-include", str(before)), "4")
-    pipes = [line for line in found.lines if line.startswith("pipes in ")]
-    assert len(pipes) == 2
-    for line in pipes:
-        assert re.fullmatch(r"pipes in /tmp/no-mps-\w{6}: 0", line)
+    before.write_text(SHOW_PIPES)
+    program = str(build("host-pool-revoke", "-include", str(before)))
+    with standin.machine("4") as socket:
+        lines = standin.run([program], socket, CUDA_MPS_PIPE_DIRECTORY=str(tmp_path)).stdout.splitlines()
+    assert [line for line in lines if line.startswith("pipes in ")] == ["pipes in /nonexistent"] * 2
 
 
-# What no signal ends: it ignores its own time limit, and SIGKILL does nothing or, with KILLS, its work.
+# Trials that wait for ever, with no time limit of their own; only with KILLS does a signal end them. Waits are short.
 STUCK = """\
 #define _POSIX_C_SOURCE 200809L
+#include <cuda.h>
 #include <signal.h>
 #include <time.h>
 #include <unistd.h>
-#define alarm(seconds) ((void)((seconds) == LIMIT_SECONDS ? 0 : alarm(seconds)))
+#define cuInit(flags) (pause(), cuInit(flags))
+#define alarm(seconds) ((void)((seconds) == LIMIT_SECONDS ? 0 : alarm((seconds) > 0)))
 #ifndef KILLS
 #define kill(pid, number) ((void)(pid))
 #define nanosleep(time, rest) ((void)(time))
@@ -220,28 +221,24 @@ STUCK = """\
     ("flags", "why"),
     [
         (["-DKILLS"], "the trial did not end in time and was killed"),
-        ([], r"SIGKILL does not end the trial: process \d+ remains"),
+        ([], r"SIGKILL does not end the trial: process (\d+) remains"),
     ],
 )
 def test_a_trial_that_does_not_end(standin: StandIn, build: Build, tmp_path: Path, flags: list[str], why: str) -> None:
-    """One that remains is the last: the next one would use the same device. The server does not answer: it hangs."""
+    """One that remains is the last: the next one would use the same device."""
     before, said = tmp_path / "before.h", tmp_path / "said"
     before.write_text(STUCK)
-    program = build("owner-in-batch", *flags, "-include", str(before), limit=1)
-    with standin.machine("4") as socket, said.open("w") as file, standin.frozen():
-        status = subprocess.run(
-            [str(program)],
-            env=machine_environment(standin.library.parent, socket),
-            stdout=file,
-            timeout=60,
-            check=False,
-        ).returncode
-        lines = said.read_text().splitlines()  # what remains goes on when the server does
-    assert (lines[-1], status) == ("RESULT inconclusive", 6)
-    trials = verdicts(lines)
-    assert len(trials) == (2 if flags else 1)
-    for line in trials:
-        assert re.fullmatch(rf"\w+, clear, never-allocated: inconclusive: {why}", line)
+    program = build("owner-in-batch", *flags, "-include", str(before))
+    environment = machine_environment(standin.library.parent, "")
+    with said.open("w") as file:
+        done = subprocess.run([str(program)], env=environment, stdout=file, timeout=60, check=False)
+    lines = said.read_text().splitlines()
+    found = [re.fullmatch(rf"\w+, clear, never-allocated: inconclusive: {why}", line) for line in verdicts(lines)]
+    for match in found:
+        if match and match.groups():
+            os.kill(int(match[1]), signal.SIGKILL)
+    assert (lines[-1], done.returncode) == ("RESULT inconclusive", 6)
+    assert [bool(match) for match in found] == [True] * (2 if flags else 1)
 
 
 def check_trials(found: Run, reproductions: tuple[Reproduction, ...]) -> None:
