@@ -289,10 +289,14 @@ def _boot(
     provisional: bool = False,
     lifeline: int | None = None,
 ) -> HostState:
-    from mempool_cli.session.boot import boot
+    try:
+        from mempool_cli.session.boot import boot
 
-    _tell_end(place, on_event)
-    tell_programs(simulated=place.simulated, on_event=on_event)
+        _tell_end(place, on_event)
+        tell_programs(simulated=place.simulated, on_event=on_event)
+    except BaseException:  # an interrupt too
+        lock.release()
+        raise
     return boot(place, lock, source, idle_timeout=idle_timeout, provisional=provisional, lifeline=lifeline)
 
 

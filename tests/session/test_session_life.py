@@ -9,8 +9,10 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from mempool_cli.driver import driver_source
@@ -18,6 +20,7 @@ from mempool_cli.model import Event, PoolCreated, PoolList
 from mempool_cli.requests import AnyRequest, Create, Grant, List, Probe
 from mempool_cli.session import MAX_IDLE_SECONDS, boot, journal, lifecycle
 from mempool_cli.session.directory import Place
+from mempool_cli.session.farewell import Farewell
 from mempool_cli.session.lock import Lock, held
 
 from .hosts import (
@@ -409,6 +412,16 @@ def test_it_ends_again_when_the_first_request_fails(place: Place) -> None:
     assert answer.where is not None
     with suppress(ProcessLookupError), process_end(answer.where.pid) as wait:
         wait()
+    assert files(place.directory) == []
+
+
+def test_an_interrupt_before_it_is_started(place: Place) -> None:
+    def interrupt(event: Event) -> None:
+        raise KeyboardInterrupt
+
+    place.ended.write_bytes(msgspec.json.encode(Farewell(when=datetime.now(UTC), why="by SIGTERM", pools=())))
+    with pytest.raises(KeyboardInterrupt):
+        lifecycle.start("default", SIM, on_event=interrupt)
     assert files(place.directory) == []
 
 
