@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
-from mempool_cli.commands.common import MempoolCommand, examples, finish, waiting_for
+from mempool_cli.commands.common import FileParam, MempoolCommand, examples, finish, waiting_for
 from mempool_cli.commands.settings import settings
 
 
 @click.command(cls=MempoolCommand, epilog=examples("mempool diff before.json", "mempool diff before.json after.json"))
-@click.argument("old", metavar="OLD", type=click.Path())
-@click.argument("new", metavar="[NEW]", type=click.Path(), required=False)
+@click.argument("old", metavar="OLD", type=FileParam())
+@click.argument("new", metavar="[NEW]", type=FileParam(), required=False)
 @click.pass_context
-def diff(ctx: click.Context, old: str, new: str | None) -> None:
+def diff(ctx: click.Context, old: Path, new: Path | None) -> None:
     """Say what changed from one snapshot to another.
 
     Without NEW: to this machine as it is now. Devices go by their UUID, so a
@@ -25,10 +27,10 @@ def diff(ctx: click.Context, old: str, new: str | None) -> None:
     from mempool_cli.snapshot.document import read
     from mempool_cli.snapshot.take import take
 
-    before = read(old)
+    before = read(str(old))
     if new is not None:
-        after = read(new)
-        finish(ctx, Answer(driver=after.driver, result=compare(before, after, old=old, new=new)))
+        after = read(str(new))
+        finish(ctx, Answer(driver=after.driver, result=compare(before, after, old=str(old), new=str(new))))
     with waiting_for("CUDA and NVML"):
         now = take(driver_source(settings(ctx).sim))
-    finish(ctx, Answer(driver=now.driver, result=compare(before, now, old=old, new=None)))
+    finish(ctx, Answer(driver=now.driver, result=compare(before, now, old=str(old), new=None)))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from mempool_cli.commands.common import MempoolCommand, examples, print_event
+from mempool_cli.commands.common import FileParam, MempoolCommand, examples, print_event
 from mempool_cli.commands.settings import given_session, settings
 from mempool_cli.commands.words import split_devices
 
@@ -51,7 +51,7 @@ class GrantParam(click.ParamType[str]):
 )
 @click.option(
     "--probe-at-exit",
-    type=click.Path(path_type=Path),
+    type=FileParam(),
     metavar="FILE",
     help="Write the access matrix there when the program exits",
 )

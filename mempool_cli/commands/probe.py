@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from mempool_cli.commands.common import Host, MempoolCommand, answer_to, examples, finish, kept, pool_argument
+from mempool_cli.commands.common import (
+    FileParam,
+    Host,
+    MempoolCommand,
+    answer_to,
+    examples,
+    finish,
+    kept,
+    pool_argument,
+)
 from mempool_cli.commands.settings import Seconds
 
 if TYPE_CHECKING:
@@ -38,7 +47,7 @@ def _checked(ctx: click.Context, param: click.Parameter, file: Path | None) -> P
 @click.option("--matrix", is_flag=True, help="Draw pools by devices instead of one line a pool")
 @click.option(
     "--save",
-    type=click.Path(path_type=Path),
+    type=FileParam(),
     metavar="FILE",
     callback=_checked,
     help="Write what is shown to FILE too, for a bug report: .svg, .html or .txt",

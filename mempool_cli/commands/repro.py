@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from mempool_cli.commands.common import MempoolCommand, examples, finish, kept, not_traced, print_event
+from mempool_cli.commands.common import FileParam, MempoolCommand, examples, finish, kept, not_traced, print_event
 from mempool_cli.commands.settings import settings
 
 
@@ -37,11 +37,9 @@ from mempool_cli.commands.settings import settings
 @click.option(
     "--allow-faults", is_flag=True, help="Of an affected driver: may a kernel fault, to see whether access is enforced?"
 )
-@click.option("--report", type=click.Path(path_type=Path), metavar="FILE", help="Write a JSON document to attach")
+@click.option("--report", type=FileParam(), metavar="FILE", help="Write a JSON document to attach")
 @click.option("--redact", is_flag=True, help="Leave UUIDs, bus ids, serials and the host name out of it")
-@click.option(
-    "--emit-c", type=click.Path(path_type=Path), metavar="FILE", help="Write the reproduction as a C program (one NAME)"
-)
+@click.option("--emit-c", type=FileParam(), metavar="FILE", help="Write the reproduction as a C program (one NAME)")
 @click.pass_context
 def repro(
     ctx: click.Context,

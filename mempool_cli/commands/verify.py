@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from mempool_cli.commands.common import MempoolCommand, examples, finish, kept, not_traced
+from mempool_cli.commands.common import FileParam, MempoolCommand, examples, finish, kept, not_traced
 from mempool_cli.commands.settings import settings
 from mempool_cli.commands.sizes import Size
 from mempool_cli.commands.words import DeviceWords
@@ -58,7 +58,7 @@ def _checked(ctx: click.Context, param: click.Parameter, sizes: tuple[int, ...])
 )
 @click.option("--allow-faults", is_flag=True, help="Is access enforced: may a kernel without access fault?")
 @click.option("-v", "--verbose", is_flag=True, help="Show every path")
-@click.option("--report", type=click.Path(path_type=Path), metavar="FILE", help="Write a JSON document, pair by pair")
+@click.option("--report", type=FileParam(), metavar="FILE", help="Write a JSON document, pair by pair")
 @click.option("--redact", is_flag=True, help="Leave UUIDs, bus ids, serials and the host name out of it")
 @click.pass_context
 def verify(

@@ -595,12 +595,6 @@ def test_junit_of_no_checks(mempool: Mempool, tmp_path: Path, words: list[str]) 
     assert not file.exists()
 
 
-def test_files_without_a_name(mempool: Mempool) -> None:
-    words = "the name of the file is empty [usage]\n"
-    assert f"'--junit': {words}" in mempool("--sim", "2", "check", "--junit", "").err
-    assert f"'[POLICY]': {words}" in mempool("--sim", "2", "check", "").err
-
-
 @pytest.mark.usefixtures("here")
 def test_annotations(mempool: Mempool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_ACTIONS", "true")

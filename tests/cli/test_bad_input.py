@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Mempool, MempoolProcess
+from .conftest import Done, Mempool, MempoolProcess
 from .machines import FOUR, label, machine
 
 NAMES = (
@@ -332,3 +332,24 @@ def test_nothing_of_all_this_starts_a_session(mempool: Mempool, runtime: Path, t
         assert mempool(*arguments).status in (2, 5)
     assert mempool("--sim", "4", "session", "list").out == "no session runs\n"
     assert list(runtime.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (["check"], "[POLICY]"),
+        (["check", "--junit"], "--junit"),
+        (["diff"], "OLD"),
+        (["diff", "old.json"], "[NEW]"),
+        (["probe", "--save"], "--save"),
+        (["repro", "owner-in-batch", "--report"], "--report"),
+        (["repro", "owner-in-batch", "--emit-c"], "--emit-c"),
+        (["snapshot", "--output"], "-o' / '--output"),
+        (["verify", "--report"], "--report"),
+    ],
+)
+def test_a_file_without_a_name(mempool: Mempool, words: list[str], option: str) -> None:
+    """A variable that is not set, say: not the working directory."""
+    done = mempool("--sim", "2", *words, "")
+    hint = f"  try: see `mempool {words[0]} --help`\n"
+    assert done == Done(2, "", f"error: Invalid value for '{option}': the name of the file is empty [usage]\n{hint}")
