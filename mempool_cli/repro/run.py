@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Literal, NamedTuple
@@ -101,7 +101,7 @@ def reproduce(source: DriverSource, names: Sequence[str], choices: Choices, on_e
     done: list[Reproduction] = []
     for bug in bugs:
         for variant in bug.needs:
-            stuck = next((trial.remains for one in done for trial in one.trials if trial.remains), None)
+            stuck = _stuck(trial for one in done for trial in one.trials)
             why = f"not tried: process {stuck} of a trial before remains"
             pair = why if stuck else _pair(variant, seen.devices, choices)
             done.append(_reproduction(source, bug, variant, pair, choices, on_event, kept.append))
@@ -135,6 +135,12 @@ def _reproduction(
     told = list(_trials(source, bug, pair, choices))
     trials = tuple(trial for trial, _ in told)
     verdict, first = _decide(bug, trials)
+    why = (
+        f"{first.arm}, {first.history}: {first.why}" if first else f"the arm {bug.decides[0]} decides, and was not run"
+    )
+    stuck = _stuck(trials)
+    if stuck and verdict in ("not-affected", "absent"):
+        verdict, why = "inconclusive", f"process {stuck} of a trial remains, and no other one was started"
     reproduction = Reproduction(
         bug=bug.id,
         kind=bug.kind,
@@ -143,9 +149,7 @@ def _reproduction(
         owner=pair.owner,
         accessor=pair.accessor,
         verdict=verdict,
-        why=f"{first.arm}, {first.history}: {first.why}"
-        if first
-        else f"the arm {bug.decides[0]} decides, and was not run",
+        why=why,
         enforced=_enforced(bug, trials) if verdict == "affected" else None,
         trials=trials,
     )
@@ -153,6 +157,11 @@ def _reproduction(
         if trial is first:
             keep(Calls(reproduction, trial, calls))
     return reproduction
+
+
+def _stuck(trials: Iterable[ReproTrial]) -> int | None:
+    """The pid of a process that SIGKILL does not end."""
+    return next((trial.remains for trial in trials if trial.remains), None)
 
 
 def _pair(variant: Variant, devices: Sequence[DeviceDetail], choices: Choices) -> Pair | str:

@@ -227,7 +227,9 @@ static struct evidence run_trial(const char *program, int variant, int arm, int 
         stuck = !gone(child, &status);
     }
     if (stuck) {
-        result.verdict = INCONCLUSIVE;
+        /* It may have told all before: then @BAD_NAME@ stays, and no more than that. */
+        if (got != (ssize_t)sizeof result || result.verdict != @BAD@)
+            result.verdict = INCONCLUSIVE;
         snprintf(result.reason, sizeof result.reason, "SIGKILL does not end the trial: process %ld remains",
                  (long)child);
     } else if (got == (ssize_t)sizeof result) {
@@ -294,12 +296,12 @@ static enum verdict all_trials(const char *program, int variant)
             puts("");
             print_evidence(variant, arm, history, &evidence);
             puts("");
-            if (stuck)
-                return worse(verdict, INCONCLUSIVE);
-            if (evidence.hopeless)
+            if (evidence.hopeless && !stuck)
                 return evidence.verdict;
             if (@DECIDING@)
                 verdict = worse(verdict, evidence.verdict);
+            if (stuck)
+                return worse(verdict, INCONCLUSIVE);
         }
     return verdict;
 }

@@ -11,7 +11,7 @@ import msgspec
 from mempool_cli.child import Announce
 from mempool_cli.driver import DriverSource
 from mempool_cli.driver.port import Driver, Location
-from mempool_cli.driver.start import initialize_apart
+from mempool_cli.driver.start import initialize
 from mempool_cli.driver.trace import TracedDriver
 from mempool_cli.errors import DriverError, MempoolError, Problem
 from mempool_cli.repro import find_bug
@@ -49,7 +49,7 @@ def trial(payload: bytes, announce: Announce) -> bytes:
     machine.variables |= plan.numbers
     failure: Problem | None = None
     try:
-        initialize_apart(driver, simulated=source.sim is not None)
+        initialize(driver, simulated=source.sim is not None)
         machine.run(bug.steps)
     except MempoolError as error:
         failure = error.problem
