@@ -656,7 +656,7 @@ class CheckReport(Result, frozen=True, kw_only=True):
                 first = next(case for case in bad[0].cases if case.outcome == outcome)
                 fate = "failed" if outcome == "failed" else "ended in an error"
                 message = f"{len(bad)} of {len(self.checks)} checks {fate}: {bad[0].id}: {first.name}: {first.why}"
-                hint = "`mempool doctor` says why" if (bad[0].id, first.name) == ("driver", "cuInit") else None
+                hint = "`mempool doctor` says why" if first.name in ("cuInit", "the driver") else None
                 return Problem(code=code, message=message, hint=hint)
         gaps = [(check, case) for check in self.checks if check.of_pairs for case in check.gaps]
         if gaps and not self.skips_allowed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -42,19 +42,26 @@ _NO_POOLS = "no device has memory pools"
 _NOT_TOLD = "the driver did not say whether the accessor can reach the owner"
 _WORST_FIRST: tuple[CheckOutcome, ...] = ("failed", "error", "passed", "skipped")
 _SIZES = (8, 1 << 20, 16 << 20)
+_SEEN = ("driver", "devices", "pools")
+"""Checks of what was seen of the machine: they start no process."""
+
 _OF_PAIR: dict[str, CheckOutcome] = {"ok": "passed", "error": "error", "inconclusive": "error", "skipped": "skipped"}
 _OF_BUG: dict[str, CheckOutcome] = {"not-affected": "passed", "affected": "failed"}
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What is checked, and what it must be. `require_devices`: at least so many; `limit`: seconds of a trial."""
+    """What is checked, and what it must be. `require_devices`: at least so many; `limit`: seconds of a trial.
+
+    `stuck`: the pids of processes of checks that SIGKILL does not end.
+    """
 
     source: DriverSource
     seen: Survey
     policy: Policy | None
     require_devices: int | None
     limit: float
+    stuck: list[int] = field(default_factory=list)
 
     @property
     def devices(self) -> tuple[DeviceDetail, ...]:
@@ -129,6 +136,8 @@ def run_check(check: Check, machine: Machine) -> CheckResult:
     begin = time.monotonic()
     if check.id != "driver" and machine.seen.failure:
         cases = [CheckCase(name="machine", outcome="skipped", why=machine.seen.failure.message)]
+    elif machine.stuck and check.id not in _SEEN:
+        cases = [CheckCase(name="machine", outcome="skipped", why=f"not tried: {_remains(machine.stuck[0])}")]
     else:
         cases = list(_cases(check, machine))
     seconds = round(time.monotonic() - begin, 3)
@@ -157,8 +166,9 @@ def _cases(check: Check, machine: Machine) -> Iterator[CheckCase]:
 def _driver(check: Check, machine: Machine) -> Iterator[CheckCase]:
     problem = machine.seen.failure
     if problem:
-        call = problem.driver.call if problem.driver else "cuInit"
-        outcome: CheckOutcome = "failed" if problem.exit == MACHINE else "error"
+        crashed = problem.exit != MACHINE
+        call = problem.driver.call if problem.driver else "the driver" if crashed else "cuInit"
+        outcome: CheckOutcome = "error" if crashed else "failed"
         yield CheckCase(name=call, outcome=outcome, why=problem.message, driver=problem.driver)
         return
     info = machine.seen.driver
@@ -232,10 +242,22 @@ def _asked(check: Check, machine: Machine) -> Iterator[CheckCase]:
     if not names(plan):
         return
     outcome = run_trial("mempool_cli.check.trial:examine", msgspec.json.encode(plan), limit=machine.limit)
+    yield from _stuck([outcome.remains], machine)
     cases = [msgspec.json.decode(part, type=CheckCase) for part in outcome.parts]
     for index, name in enumerate(names(plan)):
         case = cases[index] if index < len(cases) else CheckCase(name=name, outcome="error", why=outcome.end)
         yield _as_wanted(case, plan.pairs[index], machine) if check.id == "capability" else case
+
+
+def _stuck(pids: Sequence[int | None], machine: Machine) -> Iterator[CheckCase]:
+    """A case of its own where a process does not end: no check is passed with that, and none tried after it."""
+    for pid in filter(None, pids):
+        machine.stuck.append(pid)
+        yield CheckCase(name="process", outcome="error", why=_remains(pid))
+
+
+def _remains(pid: int) -> str:
+    return f"process {pid} of a check remains: SIGKILL does not end it"
 
 
 def _plan(check: Check, machine: Machine) -> CheckPlan:
@@ -305,6 +327,7 @@ def _recycled(check: Check, machine: Machine) -> Iterator[CheckCase]:
     if not isinstance(result, ReproReport):
         yield CheckCase(name="recycled", outcome="error", why=answer.failure.message if answer.failure else _NO_DRIVER)
         return
+    yield from _stuck([trial.remains for one in result.reproductions for trial in one.trials], machine)
     for one in result.reproductions:
         on_host = one.variant == "host"
         outcome: CheckOutcome = "skipped" if not one.trials else _OF_BUG.get(one.verdict, "error")
@@ -327,6 +350,7 @@ def _data(check: Check, machine: Machine) -> Iterator[CheckCase]:
     if answer.failure:  # what was interrupted is no verdict of a check
         raise KeyboardInterrupt if answer.failure.code == "interrupted" else Terminated
     assert isinstance(answer.result, VerifyReport)
+    yield from _stuck([pair.remains for pair in answer.result.pairs], machine)
     for pair in answer.result.pairs:
         yield _of_pair(pair, machine)
 

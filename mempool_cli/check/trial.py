@@ -21,7 +21,7 @@ from mempool_cli.driver.port import (
     PoolProperties,
     device_location,
 )
-from mempool_cli.driver.start import initialize_apart
+from mempool_cli.driver.start import initialize
 from mempool_cli.driver.trace import TracedDriver
 from mempool_cli.errors import DriverError
 from mempool_cli.locations import owner_of, spell_location
@@ -59,7 +59,7 @@ def examine(payload: bytes, reports: Reports) -> bytes:
     plan = msgspec.json.decode(payload, type=CheckPlan)
     place = DriverSource.decode(plan.source.encode())
     driver = cast(Driver, TracedDriver(place.open_unguarded(), lambda answer: None, reports.at))
-    initialize_apart(driver, simulated=place.sim is not None)
+    initialize(driver, simulated=place.sim is not None)
     for name, ask in _CASES[plan.check](driver, plan):
         reports.part(msgspec.json.encode(_case(name, ask)))
     return b""

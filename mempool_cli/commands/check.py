@@ -83,6 +83,10 @@ def check(
     )
     not_traced(ctx)
     check_writable(junit)
+    if junit:
+        from mempool_cli.check.junit import begin_junit
+
+        begin_junit(junit)
     source = driver_source(settings(ctx).sim)
     if init:
         _print_policy(ctx, look(source))

@@ -12,7 +12,11 @@ import pytest
 import xmlschema
 from cli.conftest import Done, Mempool
 from cli.machines import FOUR, failure, label, machine
+from msgspec import structs
+from repro.trials_helper import run_here
 from standin.stand_in import StandIn, compile_c
+
+from mempool_cli.child import Outcome
 
 SCHEMA = Path(__file__).parent / "junit-10.xsd"
 IDS = ["driver", "devices", "pools", "capability", "fresh", "owner", "grant", "batch", "recycled"]
@@ -192,13 +196,30 @@ def test_a_driver_that_crashes(standin: StandIn, tmp_path: Path) -> None:
     done = standin.run(command, "", library=library)
     why = "the driver does not answer: the process was killed by SIGILL in cuDriverGetVersion"
     assert done.returncode == 4
-    assert f"error: driver: the driver loads and starts, and is new enough\n  cuInit: {why}" in done.stdout
+    assert f"error: driver: the driver loads and starts, and is new enough\n  the driver: {why}" in done.stdout
     assert "[check-error]\n  try: `mempool doctor` says why\n" in done.stderr
     (error,) = ElementTree.parse(file).getroot().iter("error")
     assert (error.get("message") or "").startswith(why)
 
 
 # --- what goes wrong in the middle ---
+
+
+@pytest.mark.parametrize(("module", "stuck"), [("check.run", "grant"), ("repro.run", "recycled")])
+@pytest.mark.usefixtures("here")
+def test_a_process_that_remains(mempool: Mempool, monkeypatch: pytest.MonkeyPatch, module: str, stuck: str) -> None:
+    """Its check is not passed, although all that it asked was answered, and no other is tried after it."""
+
+    def remains(trial: str, payload: bytes, *, limit: float) -> Outcome:
+        done = run_here(trial, payload, limit=limit)
+        return done if trial.endswith(":survey") else structs.replace(done, remains=77)
+
+    monkeypatch.setattr(f"mempool_cli.{module}.run_trial", remains)
+    status, found = of(mempool, "3", "--select", stuck, "--select", "pools", "--data")
+    why = "process 77 of a check remains: SIGKILL does not end it"
+    assert (status, found[stuck]["outcome"], found["pools"]["outcome"]) == (4, "error", "passed")
+    assert cases(found[stuck], "error")["process"] == why
+    assert cases(found["data"], "skipped") == {"machine": f"not tried: {why}"}
 
 
 @pytest.mark.parametrize(

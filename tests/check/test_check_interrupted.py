@@ -31,6 +31,22 @@ def test_while_the_driver_is_waited_for(mempool: Mempool, tmp_path: Path, monkey
     assert error.get("message") == why
 
 
+def test_before_anything_is_known(mempool: Mempool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the process is killed: the file of an earlier, green run is gone by then."""
+    file = tmp_path / "out.xml"
+    file.write_text("<testsuites/>")
+    seen: list[str] = []
+
+    def look(*_: object, **__: object) -> None:
+        xmlschema.XMLSchema(SCHEMA).validate(file)
+        seen.extend(error.get("message", "") for error in ElementTree.parse(file).getroot().iter("error"))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mempool_cli.survey.run_trial", look)
+    mempool("--sim", "2", "check", "--junit", str(file))
+    assert seen == ["the checks have not ended, or the process was killed"]
+
+
 @pytest.mark.parametrize(
     ("number", "status", "code"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
 )
