@@ -70,7 +70,7 @@ def _without_names(text: str) -> str:
     ):
         text = re.sub(pattern, "(redacted)", text)
     name = platform.node()
-    return re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", "(redacted)", text) if name else text
+    return re.sub(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", "(redacted)", text) if name else text
 
 
 def _output(command: list[str]) -> str | None:

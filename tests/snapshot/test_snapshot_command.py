@@ -122,7 +122,8 @@ def test_the_name_of_the_host_spoils_nothing_else(mempool: Mempool, monkeypatch:
     ("text", "redacted"),
     [
         ("on gpu1, user@gpu1.example.com", "on (redacted), user@(redacted).example.com"),
-        ("gpu10 and my-gpu1", "gpu10 and my-gpu1"),
+        ("gpu10, mygpu1", "gpu10, mygpu1"),
+        ("/scratch/gpu1_tmp:/net/gpu1-ib0:/my-gpu1", "/scratch/(redacted)_tmp:/net/(redacted)-ib0:/my-(redacted)"),
     ],
 )
 def test_the_name_of_the_host_is_a_whole_word(monkeypatch: pytest.MonkeyPatch, text: str, redacted: str) -> None:
