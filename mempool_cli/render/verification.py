@@ -30,7 +30,8 @@ _LEGEND = {
 _STYLES = {"ok": "green", "skipped": "", "self": "", ".": "", "inconclusive": "bold magenta"}
 _LOOK = {
     "mirror": "a virtual machine, in which each card may see a private window of the other; the IOMMU and PCIe ACS",
-    "corrupt": "the link (`nvidia-smi nvlink -e`, PCIe errors in the kernel log), the IOMMU and PCIe ACS",
+    "corrupt": "the link (`nvidia-smi nvlink -e`, PCIe errors in the kernel log), the IOMMU and PCIe ACS; where copies"
+    " arrive as zeros a driver bug (`mempool repro peer-write-lost`)",
     "dropped": "the IOMMU and PCIe ACS, a virtual machine, a driver bug (`mempool repro peer-write-lost`)",
     "faulted": "Xid lines in the kernel log",
     "hang": "the IOMMU and PCIe ACS, Xid lines in the kernel log; `--owner` and `--accessor` try one pair alone",
