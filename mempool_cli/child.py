@@ -19,6 +19,7 @@ from typing import IO, Literal
 
 import msgspec
 
+from mempool_cli import mps
 from mempool_cli.interpreters import import_path
 
 _GONE_SECONDS = 10.0
@@ -107,14 +108,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         return f"{ended}{inside}{last}{remains}"
 
 
-def run_trial(trial: str, payload: bytes, *, limit: float) -> Outcome:
+def run_trial(trial: str, payload: bytes, *, limit: float, apart: bool = True) -> Outcome:
     """Runs `trial`, a `module:function` of type Trial, in a new interpreter, for at most `limit` seconds a part.
 
-    No core is dumped. Where there can be no new process, the outcome says so.
+    No core is dumped. `apart`: it is no client of MPS. Where there can be no new process, the outcome says so.
     """
     with ExitStack() as stack:
         try:
-            child = Child(stack, trial, payload, limit=limit)
+            child = Child(stack, trial, payload, limit=limit, apart=apart)
         except OSError as error:
             return not_started(error)
         while not child.over:
@@ -146,13 +147,19 @@ def wait(children: Sequence[Child]) -> None:
 class Child:
     """A trial in a process of its own, from its start to `end`; `stack` ends it for certain, where that never comes.
 
-    It has `limit` seconds for each part of its result, and for the first one `start`, if that is more. OSError when
+    It has `limit` seconds for each part of its result, and for the first one `start`, if that is more. Unless it is not
+    `apart` it is no client of MPS, whose other clients a fault, or the kill of what hangs, would harm. OSError when
     there can be no new process.
     """
 
-    def __init__(self, stack: ExitStack, trial: str, payload: bytes, *, limit: float, start: float = 0.0) -> None:
+    def __init__(
+        self, stack: ExitStack, trial: str, payload: bytes, *, limit: float, start: float = 0.0, apart: bool = True
+    ) -> None:
         self._limit = limit
         self._longest = max(limit, start)
+        self._environment = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_TRIALS}
+        if apart:
+            self._environment[mps.PIPES] = mps.NOWHERE
         self._stack = ExitStack()
         stack.callback(self._stack.close)
         try:
@@ -191,7 +198,7 @@ class Child:
                     stdout=self._words,
                     stderr=self._words,
                     pass_fds=fds,
-                    env={name: value for name, value in os.environ.items() if name not in _NOT_FOR_TRIALS},
+                    env=self._environment,
                     start_new_session=True,
                 )
                 stack.callback(_kill, process)

@@ -7,13 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_PIPES = "CUDA_MPS_PIPE_DIRECTORY"
+PIPES = "CUDA_MPS_PIPE_DIRECTORY"
+NOWHERE = "/nonexistent"
+"""What PIPES says in a process that is to find no MPS server: nobody but root could put one there."""
+
 _USUAL = "/tmp/nvidia-mps"  # noqa: S108 - where the driver looks
 
 
 def control_pipe() -> Path | None:
     """The pipe of a control daemon that CUDA would find; it may be of another container, whose processes are hidden."""
-    pipe = Path(os.environ.get(_PIPES) or _USUAL, "control")
+    pipe = Path(os.environ.get(PIPES) or _USUAL, "control")
     return pipe if pipe.exists() else None
 
 
@@ -24,14 +27,14 @@ def without_mps(directory: Path) -> Iterator[None]:
     `directory` is made, and removed again.
     """
     directory.mkdir(mode=0o700, exist_ok=True)
-    before = os.environ.get(_PIPES)
-    os.environ[_PIPES] = str(directory)
+    before = os.environ.get(PIPES)
+    os.environ[PIPES] = str(directory)
     try:
         yield
     finally:
         with suppress(OSError):
             directory.rmdir()
         if before is None:
-            del os.environ[_PIPES]
+            del os.environ[PIPES]
         else:
-            os.environ[_PIPES] = before
+            os.environ[PIPES] = before

@@ -11,7 +11,7 @@ from mempool_cli.child import Announce, run_trial
 from mempool_cli.devices import list_details
 from mempool_cli.driver import DriverSource
 from mempool_cli.driver.identity import describe
-from mempool_cli.driver.start import initialize_apart
+from mempool_cli.driver.start import initialize
 from mempool_cli.errors import DriverError, MempoolError, Problem
 from mempool_cli.model import DeviceDetail, DriverInfo
 from mempool_cli.utf8 import utf8
@@ -44,7 +44,7 @@ def survey(source: bytes, announce: Announce) -> bytes:
         announce("cuDriverGetVersion")
         info = describe(driver, place.sim)
         announce("cuInit")
-        initialize_apart(driver, simulated=place.sim is not None)
+        initialize(driver, simulated=place.sim is not None)
         announce("a question about a device")
         found = Survey(driver=info, devices=sendable(list_details(driver)))
     except (DriverError, MempoolError) as error:

@@ -54,7 +54,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 def look(source: DriverSource, *, pairs: bool = False, limit: float = _SECONDS) -> Look:
     """What CUDA says; with `pairs` also of each ordered pair. A driver that crashes or hangs is a `failure`."""
     payload = msgspec.json.encode({"source": source.encode().decode(), "pairs": pairs})
-    outcome = run_trial("mempool_cli.doctor.look:trial", payload, limit=limit)
+    outcome = run_trial("mempool_cli.doctor.look:trial", payload, limit=limit, apart=False)
     if outcome.result is None:
         hint = "the kernel log (dmesg) may have NVRM or Xid lines; a process stuck in the driver needs a reboot"
         return Look(

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from mempool_cli.driver.codes import Code
 from mempool_cli.driver.identity import STUB_HINT
 from mempool_cli.driver.port import Driver
 from mempool_cli.errors import DriverError, DriverWords, MempoolError
-from mempool_cli.mps import without_mps
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _MPS_CODES = range(Code.CUDA_ERROR_MPS_CONNECTION_FAILED, Code.CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED + 1)
@@ -43,14 +41,6 @@ def initialize(driver: Driver, *, simulated: bool = False) -> None:
         driver.init()
     except DriverError as error:
         raise _not_started(error.words, simulated=simulated) from error
-
-
-def initialize_apart(driver: Driver, *, simulated: bool = False) -> None:
-    """As `initialize`, as no client of MPS: a fault, or the kill of what hangs, would harm the other clients."""
-    from tempfile import mkdtemp
-
-    with without_mps(Path(mkdtemp(prefix="mempool-no-mps-"))):
-        initialize(driver, simulated=simulated)
 
 
 def _not_started(words: DriverWords, *, simulated: bool) -> MempoolError:

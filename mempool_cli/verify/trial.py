@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable, Sequence
-from pathlib import Path as File
 from typing import cast
 
 import msgspec
@@ -18,7 +15,6 @@ from mempool_cli.driver.trace import TracedDriver
 from mempool_cli.errors import DriverError, MempoolError
 from mempool_cli.locations import owner_of
 from mempool_cli.model import Order, Path, PathResult
-from mempool_cli.mps import without_mps
 from mempool_cli.verify.bench import Bench, Unready, lay_out, unfit, unready
 from mempool_cli.verify.paths import try_path
 from mempool_cli.verify.payload import payloads
@@ -156,9 +152,7 @@ def open_quietly(source: str, reports: Reports) -> Driver:
     """The driver, after cuInit, that announces each call: what it was in is known when it never returns."""
     place = DriverSource.decode(source.encode())
     driver = cast(Driver, TracedDriver(place.open_unguarded(), lambda answer: None, reports.at))
-    # A fault, and the kill of what hangs, would harm the other clients of an MPS server.
-    with without_mps(File(tempfile.gettempdir(), f"mempool-no-mps-{os.getpid()}")):
-        initialize(driver, simulated=place.sim is not None)
+    initialize(driver, simulated=place.sim is not None)
     return driver
 
 

@@ -90,6 +90,13 @@ def test_no_gpu_core_is_dumped_and_a_fault_comes_when_it_is_waited_for(
     assert run_trial(f"{TRIALS}:variable", name.encode(), limit=20).result == b""
 
 
+def test_it_is_no_client_of_mps_unless_it_is_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "/a/server")
+    trial, name = f"{TRIALS}:variable", b"CUDA_MPS_PIPE_DIRECTORY"
+    assert run_trial(trial, name, limit=20).result == b"/nonexistent"
+    assert run_trial(trial, name, limit=20, apart=False).result == b"/a/server"
+
+
 def test_no_core_is_dumped() -> None:
     assert run_trial(f"{TRIALS}:core", b"", limit=20).result == b"0"
 

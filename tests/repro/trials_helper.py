@@ -25,7 +25,7 @@ PLACES: Mapping[str, Location] = {
 """The owner of each variant; device 1 accesses its pools."""
 
 
-def run_here(trial: str, payload: bytes, *, limit: float) -> Outcome:
+def run_here(trial: str, payload: bytes, *, limit: float, apart: bool = True) -> Outcome:
     """As child.run_trial, in this process: nothing may crash or hang."""
     module, _, name = trial.partition(":")
     heard = Heard()
