@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 _PERMISSIONS = 0o777
@@ -41,15 +43,25 @@ def write_whole(path: Path, text: str) -> None:
     mode = path.stat().st_mode & _PERMISSIONS if path.exists() else None
     new = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
     # Nobody else's file, and nothing that a link of somebody else leads to.
-    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666 if mode is None else 0)
+    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666 if mode is None else mode)
     try:
         with open(fd, "w", encoding="utf-8") as file:  # noqa: PTH123 - a descriptor
             if mode is not None:
-                os.fchmod(fd, mode)
+                with suppress(OSError):  # a file system without modes, say
+                    os.fchmod(fd, mode)
             file.write(text)
             file.flush()
-            os.fsync(fd)
+            _sync(fd)
         new.replace(path)
     except BaseException:
         new.unlink(missing_ok=True)
         raise
+
+
+def _sync(fd: int) -> None:
+    """What the file system cannot do is no reason to fail; what it failed to do is one."""
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise

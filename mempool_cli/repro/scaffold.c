@@ -220,7 +220,7 @@ static struct evidence run_trial(const char *program, int variant, int arm, int 
     ssize_t got = read(ends[0], &result, sizeof result);
     int late = got < 0 && errno == EINTR;
     if (!late)
-        late = waitpid(child, &status, 0) < 0;
+        late = !gone(child, &status);
     alarm(0);
     if (late) {
         kill(child, SIGKILL);
