@@ -109,13 +109,12 @@ def _no_arguments(error: click.exceptions.NoArgsIsHelpError) -> int:
 
 def _ended(arguments: Sequence[str], error: BaseException) -> int:
     """A signal ended it: silently, but for a reader of JSON, who must find a document."""
-    from mempool_cli.errors import Problem
-
     interrupted = isinstance(error, KeyboardInterrupt)
     if _asked(arguments).format == "json":
-        name, code = ("SIGINT", "interrupted") if interrupted else ("SIGTERM", "terminated")
         with contextlib.suppress(ImportError, AttributeError):  # of a module that was interrupted as it loaded
-            return _fail(arguments, Problem(code=code, message=f"ended by {name}"))
+            from mempool_cli.errors import ended_by
+
+            return _fail(arguments, ended_by(error))
     if interrupted and sys.stderr.isatty():
         sys.stderr.write("\n")  # ends the line on which the terminal shows ^C
     return _status_of(error)

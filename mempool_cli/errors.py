@@ -62,3 +62,9 @@ class DriverError(Exception):
     def problem(self) -> Problem:
         """The failure as a user meets it, when nothing more is known than which call was refused."""
         return Problem(code="driver-refused", message=f"the driver refused {self.words.call}", driver=self.words)
+
+
+def ended_by(error: BaseException, rest: str = "") -> Problem:
+    """What is told of a KeyboardInterrupt or Terminated, with the rest of the sentence."""
+    code, name = ("interrupted", "SIGINT") if isinstance(error, KeyboardInterrupt) else ("terminated", "SIGTERM")
+    return Problem(code=code, message=f"ended by {name}{rest}")

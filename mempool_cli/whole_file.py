@@ -43,7 +43,8 @@ def write_whole(path: Path, text: str) -> None:
     mode = path.stat().st_mode & _PERMISSIONS if path.exists() else None
     new = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
     # Nobody else's file, and nothing that a link of somebody else leads to.
-    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666 if mode is None else mode)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(new, flags, 0o666 if mode is None else mode)
     try:
         with open(fd, "w", encoding="utf-8") as file:  # noqa: PTH123 - a descriptor
             if mode is not None:

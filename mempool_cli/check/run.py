@@ -15,7 +15,7 @@ from mempool_cli.check.trial import NOT_CAPABLE, CheckPlan, names, pair_name
 from mempool_cli.child import run_trial
 from mempool_cli.driver import DriverSource
 from mempool_cli.driver.port import device_location
-from mempool_cli.errors import MempoolError, Problem
+from mempool_cli.errors import MempoolError, Problem, ended_by
 from mempool_cli.exit_status import MACHINE, Terminated
 from mempool_cli.model import (
     Answer,
@@ -121,10 +121,8 @@ def run_checks(
             done.append(run_check(check, machine))
             on_check(done[-1])
     except (KeyboardInterrupt, Terminated) as error:
-        code, name = ("interrupted", "SIGINT") if isinstance(error, KeyboardInterrupt) else ("terminated", "SIGTERM")
         left = ", ".join(check.id for check in checks[len(done) :])
-        message = f"ended by {name}: {len(done)} of {len(checks)} checks are done, not {left}"
-        failure = Problem(code=code, message=message)
+        failure = ended_by(error, f": {len(done)} of {len(checks)} checks are done, not {left}")
     devices = tuple(device.identity for device in seen.devices)
     report = CheckReport(devices=devices, policy=policy, skips_allowed=skips_allowed, checks=tuple(done))
     where = Where(kind="local", pid=os.getpid())
@@ -323,6 +321,7 @@ def _as_wanted(case: CheckCase, pair: tuple[int, int], machine: Machine) -> Chec
 def _recycled(check: Check, machine: Machine) -> Iterator[CheckCase]:
     choices = ReproChoices(repeat=1, limit=machine.limit, arms=("none",))
     answer = reproduce(machine.source, ["recycled-handle"], choices, lambda event: None).answer
+    _ended(answer)
     result = answer.result
     if not isinstance(result, ReproReport):
         yield CheckCase(name="recycled", outcome="error", why=answer.failure.message if answer.failure else _NO_DRIVER)
@@ -347,12 +346,18 @@ def _data(check: Check, machine: Machine) -> Iterator[CheckCase]:
         yield CheckCase(name="data", outcome="error", why=planned.failure.message if planned.failure else _NO_DRIVER)
         return
     answer = verify_run.verify(planned, lambda pair, so_far: None)
-    if answer.failure:  # what was interrupted is no verdict of a check
-        raise KeyboardInterrupt if answer.failure.code == "interrupted" else Terminated
+    _ended(answer)
     assert isinstance(answer.result, VerifyReport)
     yield from _stuck([pair.remains for pair in answer.result.pairs], machine)
     for pair in answer.result.pairs:
         yield _of_pair(pair, machine)
+
+
+def _ended(answer: Answer) -> None:
+    """What was interrupted is no verdict of a check."""
+    code = answer.failure.code if answer.failure else None
+    if code in ("interrupted", "terminated"):
+        raise KeyboardInterrupt if code == "interrupted" else Terminated
 
 
 def _of_pair(pair: PairResult, machine: Machine) -> CheckCase:

@@ -14,7 +14,8 @@ from mempool_cli.child import Outcome, run_trial
 from mempool_cli.devices import resolve_device
 from mempool_cli.driver import DriverSource
 from mempool_cli.driver.port import Location, LocationType, device_location
-from mempool_cli.errors import MempoolError
+from mempool_cli.errors import MempoolError, Problem, ended_by
+from mempool_cli.exit_status import Terminated
 from mempool_cli.model import (
     Answer,
     BugList,
@@ -99,13 +100,17 @@ def reproduce(source: DriverSource, names: Sequence[str], choices: Choices, on_e
         return Reproduced(Answer(driver=seen.driver, where=where, failure=seen.failure))
     kept: list[Calls] = []
     done: list[Reproduction] = []
-    for bug in bugs:
-        for variant in bug.needs:
-            stuck = _stuck(trial for one in done for trial in one.trials)
-            why = f"not tried: process {stuck} of a trial before remains"
-            pair = why if stuck else _pair(variant, seen.devices, choices)
-            done.append(_reproduction(source, bug, variant, pair, choices, on_event, kept.append))
-    answer = Answer(driver=seen.driver, where=where, result=ReproReport(reproductions=tuple(done)))
+    failure: Problem | None = None
+    for bug, variant in [(each, variant) for each in bugs for variant in each.needs]:
+        stuck = _stuck(trial for one in done for trial in one.trials)
+        why = f"not tried: process {stuck} of a trial before remains"
+        pair = why if stuck else _pair(variant, seen.devices, choices)
+        reproduction, cut = _reproduction(source, bug, variant, pair, choices, on_event, kept.append)
+        done.append(reproduction)
+        if cut:
+            failure = ended_by(cut, f": {sum(len(one.trials) for one in done)} trials are done")
+            break
+    answer = Answer(driver=seen.driver, where=where, result=ReproReport(reproductions=tuple(done)), failure=failure)
     return Reproduced(answer, seen.devices, tuple(kept))
 
 
@@ -117,10 +122,10 @@ def _reproduction(
     choices: Choices,
     on_event: OnEvent,
     keep: Callable[[Calls], None],
-) -> Reproduction:
-    """`pair`: or why there is none."""
+) -> tuple[Reproduction, KeyboardInterrupt | Terminated | None]:
+    """What came of the trials, and the interrupt that ended them. `pair`: or why there is none."""
     if isinstance(pair, str):
-        return Reproduction(
+        untried = Reproduction(
             bug=bug.id,
             kind=bug.kind,
             title=bug.title,
@@ -130,17 +135,25 @@ def _reproduction(
             verdict="inconclusive",
             why=pair,
         )
+        return untried, None
     place = "the host" if pair.owner is None else f"device {pair.owner}"
     on_event(Event("status", f"{bug.id}: trials with pools on {place}, accessed by device {pair.accessor}..."))
-    told = list(_trials(source, bug, pair, choices))
+    told: list[tuple[ReproTrial, tuple[str, ...]]] = []
+    cut: KeyboardInterrupt | Terminated | None = None
+    try:
+        told.extend(_trials(source, bug, pair, choices))  # as far as it comes
+    except (KeyboardInterrupt, Terminated) as error:
+        cut = error
     trials = tuple(trial for trial, _ in told)
     verdict, first = _decide(bug, trials)
     why = (
         f"{first.arm}, {first.history}: {first.why}" if first else f"the arm {bug.decides[0]} decides, and was not run"
     )
     stuck = _stuck(trials)
-    if stuck and verdict in ("not-affected", "absent"):
-        verdict, why = "inconclusive", f"process {stuck} of a trial remains, and no other one was started"
+    if (stuck or cut) and verdict in ("not-affected", "absent"):
+        verdict, why = "inconclusive", "not all trials were run"
+        if stuck:
+            why = f"process {stuck} of a trial remains, and no other one was started"
     reproduction = Reproduction(
         bug=bug.id,
         kind=bug.kind,
@@ -156,7 +169,7 @@ def _reproduction(
     for trial, calls in told:
         if trial is first:
             keep(Calls(reproduction, trial, calls))
-    return reproduction
+    return reproduction, cut
 
 
 def _stuck(trials: Iterable[ReproTrial]) -> int | None:

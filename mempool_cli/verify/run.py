@@ -12,7 +12,7 @@ from mempool_cli.alone import check_alone
 from mempool_cli.devices import resolve_device
 from mempool_cli.driver import DriverSource
 from mempool_cli.driver.port import HOST_LOCATION, Location, LocationType, device_location
-from mempool_cli.errors import Problem
+from mempool_cli.errors import Problem, ended_by
 from mempool_cli.exit_status import Terminated
 from mempool_cli.locations import parse_location
 from mempool_cli.model import Answer, DeviceDetail, DriverInfo, PairResult, VerifyReport, Where
@@ -91,10 +91,9 @@ def verify(planned: Plan, on_pair: OnPair) -> Answer:
                 found[pair] = result
                 on_pair(result, planned.answer(found))
     except (KeyboardInterrupt, Terminated) as error:
-        code, name = ("interrupted", "SIGINT") if isinstance(error, KeyboardInterrupt) else ("terminated", "SIGTERM")
         running = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
-        message = f"ended by {name}: {len(found)} of {len(planned.pairs)} pairs are known{running}"
-        return planned.answer(found, Problem(code=code, message=message))
+        rest = f": {len(found)} of {len(planned.pairs)} pairs are known{running}"
+        return planned.answer(found, ended_by(error, rest))
     return planned.answer(found)
 
 
