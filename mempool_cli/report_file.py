@@ -46,7 +46,7 @@ def check_writable(*files: Path | None) -> None:
     for file in files:
         why = unwritable(file) if file else None
         if why:
-            raise MempoolError("output", f"{file} cannot be written: {why}", hint="nothing was run")
+            raise MempoolError("output", f"{file} cannot be written: {why}; nothing was run")
 
 
 def write_text(file: Path, text: str) -> None:

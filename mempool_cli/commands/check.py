@@ -69,6 +69,8 @@ def check(
 
     if junit and (listed or init):
         raise MempoolError("usage", f"--junit with --{'list' if listed else 'init'}: nothing is checked")
+    if policy and (listed or init):
+        raise MempoolError("usage", f"POLICY with --{'list' if listed else 'init'}: nothing is checked")
     if listed:
         finish(ctx, Answer(result=list_checks()))
     rules = read_policy(str(policy)) if policy else None

@@ -30,7 +30,8 @@ _ENDINGS = (".svg", ".html", ".txt")
 def _checked(ctx: click.Context, param: click.Parameter, file: Path | None) -> Path | None:
     """A file whose ending says what to write."""
     if file and file.suffix.lower() not in _ENDINGS:
-        raise click.BadParameter(f"{file} ends in none of {', '.join(_ENDINGS)}", ctx, param)
+        endings = f"{', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}"
+        raise click.BadParameter(f"{file} is no name that ends in {endings}", ctx, param)
     return file
 
 
@@ -58,7 +59,7 @@ def _checked(ctx: click.Context, param: click.Parameter, file: Path | None) -> P
     is_flag=False,
     flag_value="1",
     metavar="[SECONDS]",
-    help="Ask again every second, or SECONDS, and show what changes; POOL comes before it",
+    help="Ask again every second, or SECONDS, and show what changes; POOL goes before it, or after SECONDS",
 )
 @click.pass_context
 def probe(ctx: click.Context, pools: tuple[str, ...], matrix: bool, save: Path | None, watch: float | None) -> None:

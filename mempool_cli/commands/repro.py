@@ -70,6 +70,8 @@ def repro(
     from mempool_cli.repro.run import Choices, list_bugs, reproduce
 
     if listed:
+        if names or report or emit_c:
+            raise click.UsageError("--list runs nothing: no NAME, --report or --emit-c with it", ctx)
         finish(ctx, Answer(result=list_bugs()))
     wanted = _wanted(ctx, names, all_bugs=all_bugs, traps=traps)
     if emit_c and len(wanted) != 1:

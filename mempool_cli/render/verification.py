@@ -64,7 +64,7 @@ def report(result: VerifyReport, width: int | None, *, verbose: bool) -> list[Te
 
 def _matrix(result: VerifyReport, width: int | None) -> list[Text]:
     if not result.pairs:
-        return [line("no pair was tried")]
+        return [line("no pair was finished" if result.planned else "no pair was tried")]
     found = {(_owner(pair), pair.accessor): pair.verdict for pair in result.pairs}
     owners = list(dict.fromkeys(owner for owner, _ in found))
     accessors = sorted({accessor for _, accessor in found})

@@ -49,13 +49,14 @@ def c_program(
     owner: int = -1,
     accessor: int = -1,
     limit: int = 60,
+    file: str = "",
 ) -> str:
     """The C file. `seen_on`: lines that say on which machine and driver, with which verdict, it was seen.
 
     `numbers`: in place of those of the description. `owner`, `accessor`: unless others are chosen by -D; -1: any.
-    `limit`: seconds of a trial.
+    `limit`: seconds of a trial. `file`: its name, for the line that builds it.
     """
-    parts = _Parts(bug, seen_on, numbers or bug.numbers)
+    parts = _Parts(bug, seen_on, numbers or bug.numbers, file)
     parts.owner, parts.accessor, parts.limit = str(owner), str(accessor), str(limit)
     return _MARK.sub(lambda mark: getattr(parts, mark[1].lower()), _SCAFFOLD.read_text())
 
@@ -68,7 +69,7 @@ def enum_name(word: str) -> str:
 class _Parts:
     """What stands at the marks of the scaffold, by their names in small letters."""
 
-    def __init__(self, bug: Bug, seen_on: Sequence[str], numbers: Mapping[str, int]) -> None:
+    def __init__(self, bug: Bug, seen_on: Sequence[str], numbers: Mapping[str, int], file: str) -> None:
         self.owner = self.accessor = self.limit = ""
         self._bug = bug
         self._steps = list(_every(bug.steps))
@@ -81,7 +82,7 @@ class _Parts:
         self.crash = self.bad if bug.crash_counts else "INCONCLUSIVE"
         self.decides = " and ".join(bug.decides)
         self.deciding = " || ".join(f"arm == ARM_{enum_name(arm)}" for arm in bug.decides)
-        self.header = _header(bug, seen_on)
+        self.header = _header(bug, seen_on, file)
         constants = derived(numbers).items()
         self.numbers = ", ".join(f"{enum_name(name)} = {number}" for name, number in constants)
         self.variants, self.variant_names = _enum("VARIANT", "VARIANTS", bug.needs)
@@ -122,8 +123,10 @@ class _Parts:
                     yield f"static {declared}"
 
 
-def _header(bug: Bug, seen_on: Sequence[str]) -> str:
+def _header(bug: Bug, seen_on: Sequence[str], file: str) -> str:
     name = bug.id.replace("-", "_")
+    if re.fullmatch(r"[A-Za-z0-9_][\w+.-]*\.c", file):  # else a shell, or this comment, would read it otherwise
+        name = file.removesuffix(".c")
     paragraphs = [
         f"{bug.id}: {bug.title}.",
         bug.about,

@@ -42,6 +42,7 @@ def write_program(file: Path, bug: Bug, choices: Choices, found: Reproduced) -> 
         owner=_ordinal(choices.owner, found.devices),
         accessor=_ordinal(choices.accessor, found.devices),
         limit=math.ceil(choices.limit),
+        file=file.name,
     )
     write_text(file, text)
 

@@ -94,6 +94,8 @@ def reproduce(source: DriverSource, names: Sequence[str], choices: Choices, on_e
     for arm in choices.arms:
         if arm not in known:
             raise MempoolError("usage", f"there is no arm {arm!r}: {', '.join(sorted(known))}")
+    if choices.allow_faults and choices.arms and not {arm for bug in bugs for arm in bug.faulting} & {*choices.arms}:
+        raise MempoolError("usage", "--allow-faults is about an arm that --cleanup leaves out")
     seen = look(source)
     where = Where(kind="local", pid=os.getpid())
     if seen.failure:

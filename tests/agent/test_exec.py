@@ -356,7 +356,7 @@ WRONG_GRANTS = ("0", "0:", ":1", "x:1", "0:x", "0:1,,2", "0:1,", "0:1 2", "")
             74,
             "nothing was run: the matrix cannot be written to .: it is a directory",
         ),
-        (["exec", "--probe-at-exit", ""], 74, "it is a directory"),
+        (["exec", "--probe-at-exit", ""], 2, "the name of the file is empty"),
     ],
 )
 def test_a_wrong_command_line_runs_nothing(

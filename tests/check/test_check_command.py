@@ -608,6 +608,13 @@ def test_junit_that_cannot_be_written_to_its_end(mempool: Mempool) -> None:
     assert done.err.endswith("error: /dev/full cannot be written: No space left on device [output]\n")
 
 
+@pytest.mark.parametrize("words", ["--list", "--init"])
+def test_a_policy_of_no_checks(mempool: Mempool, tmp_path: Path, words: str) -> None:
+    file = policy(mempool, tmp_path, "2")
+    done = mempool("--sim", "2", "check", str(file), words)
+    assert done == Done(2, "", f"error: POLICY with {words}: nothing is checked [usage]\n")
+
+
 @pytest.mark.parametrize("words", [["--list"], ["--init"]])
 def test_junit_of_no_checks(mempool: Mempool, tmp_path: Path, words: list[str]) -> None:
     file = tmp_path / "out.xml"

@@ -90,7 +90,7 @@ def test_another_ending_names_the_three(mempool: Mempool, tmp_path: Path) -> Non
     assert mempool("--sim", "2", "probe", "--save", str(file)) == (
         2,
         "",
-        f"error: Invalid value for '--save': {file} ends in none of .svg, .html, .txt [usage]\n"
+        f"error: Invalid value for '--save': {file} is no name that ends in .svg, .html or .txt [usage]\n"
         "  try: see `mempool probe --help`\n",
     )
     assert not file.exists()
@@ -99,7 +99,7 @@ def test_another_ending_names_the_three(mempool: Mempool, tmp_path: Path) -> Non
 def test_a_place_that_cannot_be_is_told_before(mempool: Mempool, tmp_path: Path) -> None:
     done = mempool("--sim", "2", "probe", "--save", str(tmp_path / "nowhere" / "matrix.svg"))
     assert (done.status, done.out) == (74, "")
-    assert done.err.endswith(" [output]\n  try: nothing was run\n")
+    assert done.err.endswith("; nothing was run [output]\n")
 
 
 def test_a_full_disk_costs_no_answer(mempool: Mempool, tmp_path: Path) -> None:

@@ -767,3 +767,30 @@ def test_what_cannot_be_written_costs_no_verdict(mempool: Mempool) -> None:
     affected = mempool("--sim", AFFECTED, "repro", *QUICK, "--report", "/dev/full")
     assert affected.status == 1
     assert "warning: /dev/full cannot be written: No space left on device [output]\n" in affected.err
+
+
+# --- words that do not go together ---
+
+
+@pytest.mark.parametrize("words", [["nosuch"], ["--emit-c", "bug.c"], ["--report", "report.json"]])
+def test_a_list_runs_nothing(mempool: Mempool, words: list[str]) -> None:
+    done = mempool("repro", "--list", *words)
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith("error: --list runs nothing: no NAME, --report or --emit-c with it [usage]\n")
+
+
+def test_faults_of_an_arm_that_is_left_out(mempool: Mempool) -> None:
+    done = mempool("--sim", "4", "repro", "--allow-faults", "--cleanup", "none")
+    assert done == Done(2, "", "error: --allow-faults is about an arm that --cleanup leaves out [usage]\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "build"),
+    [("my-bug.c", "my-bug"), ("a b.c", "owner_in_batch"), ("-x.c", "owner_in_batch"), ("program", "owner_in_batch")],
+)
+@pytest.mark.usefixtures("here")
+def test_the_program_says_how_it_is_built(mempool: Mempool, tmp_path: Path, name: str, build: str) -> None:
+    """By the name that it was given, where a shell would take that for what it is."""
+    file = tmp_path / name
+    mempool("--sim", "2", "repro", "owner-in-batch", "--emit-c", str(file))
+    assert f" * Build     cc {build}.c -lcuda -o {build}\n" in file.read_text()

@@ -102,8 +102,7 @@ def test_into_a_file(mempool: Mempool, tmp_path: Path) -> None:
     assert mempool("--sim", "1", "snapshot", "-o", str(nowhere / "machine.json")) == (
         74,
         "",
-        f"error: {nowhere}/machine.json cannot be written: there is no directory {nowhere} [output]\n"
-        "  try: nothing was run\n",
+        f"error: {nowhere}/machine.json cannot be written: there is no directory {nowhere}; nothing was run [output]\n",
     )
 
 
