@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -49,8 +50,16 @@ def convert(table: dict[str, Any], kind: type[T], file: str, *, hint: str | None
 def keys(kind: type[msgspec.Struct], tables: dict[str, type[msgspec.Struct]]) -> str:
     """What may stand in such a file; `tables`: those of its keys that are tables."""
     plain = [key for key in kind.__struct_fields__ if key not in tables]
-    spelled = [f"{name} ({', '.join(table.__struct_fields__)})" for name, table in tables.items()]
+    spelled = [f"{name} ({', '.join(_fields(table))})" for name, table in tables.items()]
     return f"the keys are {', '.join((*plain, *spelled))}"
+
+
+def _fields(table: type[msgspec.Struct]) -> Iterator[str]:
+    """The keys of a table, with their values where these are words: msgspec does not say which there are."""
+    hints = get_type_hints(table)
+    for key in table.__struct_fields__:
+        words = get_args(hints[key]) if get_origin(hints[key]) is Literal else ()
+        yield f"{key} = {'|'.join(words)}" if words else key
 
 
 def _dotted(message: str) -> str:
@@ -63,4 +72,5 @@ def _dotted(message: str) -> str:
     missing = re.fullmatch(r"Object missing required field `(.*)`", text, re.DOTALL)
     if missing:
         return f"key {'.'.join(part for part in (where, missing[1]) if part)} is missing"
+    text = text.replace(" | null", "")  # TOML and JSON have a key or have none
     return f"{where}: {text}" if where else text

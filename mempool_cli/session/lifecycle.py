@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from mempool_cli.driver import DriverSource
 from mempool_cli.errors import MempoolError
@@ -192,6 +193,10 @@ def list_sessions(*, simulated: bool) -> SessionList:
         elif path.exists():
             message = f"session {state.name} (pid {state.pid}) has died; the next command on it tells how"
             warnings.append(Notice("session-died", message))
+    others = [] if simulated or living else _names(simulated=True)
+    if others:
+        runs = f"simulated session{'s' if len(others) > 1 else ''} {', '.join(others)}"
+        warnings.append(Notice("simulated-sessions", f"{runs}: not on hardware; with `--sim` they are listed"))
     return SessionList(sessions=tuple(living), warnings=tuple(warnings))
 
 
@@ -234,13 +239,17 @@ def tell_programs(*, simulated: bool, on_event: OnEvent) -> None:
 
 def programs() -> tuple[str, ...]:
     """The names of the programs of this user that have an agent, as their files say."""
-    states = [journal.read(path) for path in directory.journals(simulated=False)]
-    alive = [state for state in states if state and state.kind == "program" and _alive(state.name)]
-    return tuple(state.name for state in alive)
+    return tuple(_names(simulated=False, kind="program"))
 
 
-def _alive(name: str) -> bool:
-    place = directory.place(name, simulated=False)
+def _names(*, simulated: bool, kind: Literal["session", "program"] = "session") -> list[str]:
+    """Of the hosts of this kind that live, as their files say."""
+    states = [journal.read(path) for path in directory.journals(simulated=simulated)]
+    return [state.name for state in states if state and state.kind == kind and _alive(state.name, simulated)]
+
+
+def _alive(name: str, simulated: bool) -> bool:
+    place = directory.place(name, simulated=simulated)
     return place is not None and held(place.lock)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from mempool_cli.model import Change, Device, Difference, ValueChange
+from mempool_cli.model import Change, Device, Difference, Notice, ValueChange
 from mempool_cli.snapshot.document import Capability, DeviceState, PoolAccess, Snapshot
 
 _PLACE = ("ordinal", "pci_bus_id", "host_numa_id", "nvml_index")
@@ -39,8 +39,17 @@ def compare(before: Snapshot, after: Snapshot, *, old: str, new: str | None) -> 
         new=new,
         devices=tuple(devices.values()),
         devices_compared=not (before.failure or after.failure),
+        warnings=_simulated(before, after, old),
         changes=tuple(changes),
     )
+
+
+def _simulated(before: Snapshot, after: Snapshot, old: str) -> tuple[Notice, ...]:
+    """Where the answer's driver, which is that of the new one, does not say it."""
+    sims = [each.driver.sim if each.driver else None for each in (before, after)]
+    if sims[0] is None or sims[0] == sims[1]:
+        return ()
+    return (Notice("simulated", f"{old} is of the simulated machine {sims[0]}: no hardware was asked for it"),)
 
 
 def _device(state: DeviceState) -> Device:

@@ -489,6 +489,7 @@ def test_the_policy_of_a_machine(mempool: Mempool) -> None:
     ("text", "message"),
     [
         ("device = 3", "device: Expected `array`, got `int`"),
+        ("[driver]\ncuda = 13.0", "driver.cuda: Expected `str`, got `float`"),
         ("[[device]]\nnam = 1", "unknown key device[0].nam"),
         ("[limits]\nseconds = 0", "limits.seconds: Expected `int` >= 1"),
         ('[driver]\ncuda = "new"', "driver.cuda: 'new' is no version, as 13.0 is"),

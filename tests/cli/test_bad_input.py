@@ -22,7 +22,8 @@ SPECS = (
 PAIR = "mirror:1-0 is memory of device 1 that device 0 accesses, mirror:host-0 memory of the host"
 KEYS = (
     "the keys are description, driver_version, numa_nodes, device (name, count, memory, compute_capability, pools,"
-    " host_pools, host_numa_pools, host_numa_id, pageable_memory_access, compute_mode, uuid, pci_bus_id),"
+    " host_pools, host_numa_pools, host_numa_id, pageable_memory_access,"
+    " compute_mode = default|prohibited|exclusive-process, uuid, pci_bus_id),"
     " p2p (all, groups, pairs),"
     " failure (call, code, device, after, times)"
 )

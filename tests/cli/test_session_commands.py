@@ -143,7 +143,8 @@ def test_the_environment_can_name_the_machine(mempool: Mempool, monkeypatch: pyt
     monkeypatch.delenv("MEMPOOL_SIM")
     # A command without --sim is about hardware, whatever is simulated.
     assert mempool("session", "status") == (5, "", NO_SESSION)
-    assert mempool("session", "list") == (0, "no session runs\n", "")
+    warning = "simulated session default: not on hardware; with `--sim` they are listed [simulated-sessions]"
+    assert mempool("session", "list") == (0, "no session runs\n", f"warning: {warning}\n")
     assert mempool("revoke", "0", "--from", "1").err == NO_SESSION
     assert mempool("session", "stop").status == 5
     assert "owner 0; RW 1; none 2-3" in mempool("--sim", "4", "probe", "0").out

@@ -166,6 +166,16 @@ machine: container: no -> yes
     assert document(mempool("diff", old, old, "--format", "json"))["driver"]["sim"] == lab.spec
 
 
+def test_a_simulated_machine_that_the_label_does_not_name(lab: Lab, mempool: Mempool, tmp_path: Path) -> None:
+    """The label is that of the new one; what is simulated always says so."""
+    new = tmp_path / "new.json"
+    mempool("--sim", "2", "snapshot", "-o", str(new))
+    done = mempool("diff", lab.before, str(new))
+    warning = f"{lab.before} is of the simulated machine {lab.spec}: no hardware was asked for it [simulated]"
+    assert done.err.splitlines()[0] == f"warning: {warning}"
+    assert done.out.startswith(label("2"))
+
+
 def test_access_of_a_default_pool(lab: Lab, mempool: Mempool) -> None:
     found = json.loads(Path(lab.before).read_text())["access"]
     found[2]["access"] = "rw"
