@@ -19,6 +19,10 @@ class DriverWords(msgspec.Struct, frozen=True):
     code: int
     name: str
 
+    def __str__(self) -> str:
+        """As a C programmer would log it: `cuMemPoolSetAccess = CUDA_ERROR_INVALID_DEVICE (101)`."""
+        return f"{self.call} = {self.name} ({self.code})"
+
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """One failure, as a user meets it. `code` is a key of EXIT_STATUS."""
@@ -55,8 +59,8 @@ class DriverError(Exception):
     """A driver call answered something other than SUCCESS."""
 
     def __init__(self, call: str, name: str, code: int) -> None:
-        super().__init__(f"{call} = {name} ({code})")
         self.words = DriverWords(call=call, code=code, name=name)
+        super().__init__(str(self.words))
 
     @property
     def problem(self) -> Problem:

@@ -67,8 +67,7 @@ def _case(check: CheckResult, case: CheckCase, rest: float) -> TestCase:
     kind = _KINDS.get(case.outcome)
     if kind:
         result: Any = kind(_printable(case.why), case.outcome)
-        words = case.driver
-        result.text = f"{words.call} = {words.name} ({words.code})" if words else None
+        result.text = str(case.driver) if case.driver else None
         found.result = [result]
     return found
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from mempool_cli.devices import NO_POOLS
-from mempool_cli.doctor.findings import Facts, fail, ok, spell, warn
+from mempool_cli.doctor.findings import Facts, fail, ok, warn
 from mempool_cli.doctor.sources import Sources
 from mempool_cli.driver.port import ComputeMode, HandleType
 from mempool_cli.machine import MPS_PROCESS
@@ -28,7 +28,7 @@ def findings(facts: Facts) -> Iterator[Finding]:
     devices = facts.look.devices
     refused = facts.refused
     if refused and refused.driver:
-        yield fail("devices", refused.message, evidence=[spell(refused.driver)], driver=refused.driver)
+        yield fail("devices", refused.message, evidence=[str(refused.driver)], driver=refused.driver)
     if not devices:
         return
     yield visible(facts)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from mempool_cli.doctor import libraries, pci
-from mempool_cli.doctor.findings import Facts, fail, ok, spell, warn
+from mempool_cli.doctor.findings import Facts, fail, ok, warn
 from mempool_cli.doctor.host import containers, is_wsl
 from mempool_cli.doctor.sources import Sources
 from mempool_cli.driver.identity import read_module
@@ -135,8 +135,7 @@ def start(facts: Facts) -> Finding:
 
 
 def _failed(topic: str, problem: Problem) -> Finding:
-    words = problem.driver
-    evidence = [spell(words)] if words else []
+    evidence = [str(problem.driver)] if problem.driver else []
     return fail(topic, problem.message, evidence=evidence, hint=problem.hint, code=problem.code, driver=problem.driver)
 
 

@@ -31,11 +31,6 @@ class Facts(NamedTuple):
         return failure if failure and failure.driver and failure.driver.call != "cuInit" else None
 
 
-def spell(words: DriverWords) -> str:
-    """As a C programmer would log it."""
-    return f"{words.call} = {words.name} ({words.code})"
-
-
 def ok(topic: str, text: str, *, evidence: Iterable[str] = (), hint: str | None = None) -> Finding:
     """As it should be, or only good to know."""
     return Finding(topic=topic, level="ok", text=text, evidence=tuple(evidence), hint=hint)

@@ -27,8 +27,7 @@ def as_commands(report: CheckReport) -> list[str]:
         gaps = check.gaps if check.of_pairs and not report.skips_allowed else ()
         for case in check.cases:
             if case.outcome in ("failed", "error") or case in gaps:
-                words = case.driver
-                answer = f" [{words.call} = {words.name} ({words.code})]" if words else ""
+                answer = f" [{case.driver}]" if case.driver else ""
                 message = f"{case.name}: {case.why}{answer}"
                 title = _property(f"mempool check {check.id}")
                 lines.append(f"::{_LEVELS[case.outcome]} title={title}::{_data(message)}")

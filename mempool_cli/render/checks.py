@@ -39,8 +39,7 @@ def _bad(check: CheckResult, outcome: str) -> list[Text]:
 
 
 def _why(case: CheckCase) -> str:
-    words = case.driver
-    return f"{case.why} [{words.call} = {words.name} ({words.code})]" if words else case.why
+    return f"{case.why} [{case.driver}]" if case.driver else case.why
 
 
 def _skipped(check: CheckResult) -> list[Text]:

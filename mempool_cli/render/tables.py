@@ -106,7 +106,7 @@ def _peers(device: DeviceDetail) -> str:
 def _value(attribute: Attribute) -> str:
     if attribute.value is None:
         words = attribute.error.driver if attribute.error else None
-        return f"{words.call} = {words.name} ({words.code})" if words else "-"
+        return str(words or "-")
     if attribute.name.startswith("reuse_"):
         return {0: "off", 1: "on"}.get(attribute.value, str(attribute.value))
     if attribute.name == "release_threshold":
@@ -117,5 +117,4 @@ def _value(attribute: Attribute) -> str:
 def _access(cell: Cell) -> Part:
     if cell.error is None:
         return phrase(cell), style(cell)
-    words = cell.error.driver
-    return (f"{words.call} = {words.name} ({words.code})" if words else cell.error.message), style(cell)
+    return str(cell.error.driver or cell.error.message), style(cell)

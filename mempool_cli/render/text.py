@@ -68,8 +68,8 @@ def note_lines(answer: Answer, *, quiet: bool, width: int | None) -> list[Text]:
 def problem_lines(problem: Problem, width: int | None) -> list[Text]:
     """A failure in its four parts: code, what happened, the driver's words, what to try."""
     lines = [line(("error:", "bold red"), f" {problem.message} [{problem.code}]")]
-    if words := problem.driver:
-        lines.append(line(f"  driver: {words.call} = {words.name} ({words.code})"))
+    if problem.driver:
+        lines.append(line(f"  driver: {problem.driver}"))
     if problem.hint:
         lines.append(line(f"  try: {problem.hint}"))
     return folded(lines, width)

@@ -180,8 +180,7 @@ def _where(path: PathResult) -> str:
 
 
 def _answer(result: PathResult | NegativeResult | UngrantedCopy) -> str:
-    words = result.driver
-    return f" [{words.call} = {words.name} ({words.code})]" if words else ""
+    return f" [{result.driver}]" if result.driver else ""
 
 
 # --- what was not tried ---

@@ -250,9 +250,8 @@ def _told(bug: Bug, arm: str, history: str, repeat: int, outcome: Outcome) -> Re
     elif report is None:
         why = outcome.end
     elif report.failure:
-        driver = report.failure.driver
-        words = f": {driver.call} = {driver.name} ({driver.code})" if driver else ""
-        why = f"{report.failure.message}{words}"
+        words = report.failure.driver
+        why = f"{report.failure.message}: {words}" if words else report.failure.message
     else:
         verdict, why = judge(bug, report.counters)
     return ReproTrial(
