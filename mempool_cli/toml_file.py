@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -12,20 +12,23 @@ import msgspec
 from mempool_cli.errors import MempoolError
 
 T = TypeVar("T")
+Hint = Callable[[], str | None]
+"""Put together only where something is wrong: every command on a machine from a file comes through here."""
+
 _MIB = 1 << 20
 _MOST = 64 * _MIB
 
 
-def read_text(path: str, *, hint: str | None = None) -> str:
+def read_text(path: str, *, hint: Hint = lambda: None) -> str:
     """The text of the file; MempoolError `input-file`."""
     try:
         with Path(path).open(encoding="utf-8") as file:
             text = file.read(_MOST + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
-        raise MempoolError("input-file", f"cannot read {path}: {reason}", hint=hint) from error
+        raise MempoolError("input-file", f"cannot read {path}: {reason}", hint=hint()) from error
     if len(text) > _MOST:
-        raise MempoolError("input-file", f"cannot read {path}: it has more than {_MOST // _MIB} MiB", hint=hint)
+        raise MempoolError("input-file", f"cannot read {path}: it has more than {_MOST // _MIB} MiB", hint=hint())
     return text
 
 
@@ -39,12 +42,12 @@ def parse(text: str, file: str) -> dict[str, Any]:
         raise MempoolError("input-file", f"{file}: not TOML: {error}") from error
 
 
-def convert(table: dict[str, Any], kind: type[T], file: str, *, hint: str | None = None) -> T:
+def convert(table: dict[str, Any], kind: type[T], file: str, *, hint: Hint) -> T:
     """The tables as a value of this type; MempoolError `input-file` names the key that does not fit."""
     try:
         return msgspec.convert(table, kind)
     except msgspec.ValidationError as error:
-        raise MempoolError("input-file", f"{file}: {_dotted(str(error))}", hint=hint) from error
+        raise MempoolError("input-file", f"{file}: {_dotted(str(error))}", hint=hint()) from error
 
 
 def keys(kind: type[msgspec.Struct], tables: dict[str, type[msgspec.Struct]]) -> str:

@@ -124,7 +124,7 @@ def read_policy(path: str) -> Policy:
         "checks": _ChecksTable,
         "limits": _LimitsTable,
     }
-    policy = convert(parse(read_text(path), path), Policy, path, hint=keys(Policy, tables))
+    policy = convert(parse(read_text(path), path), Policy, path, hint=lambda: keys(Policy, tables))
     for key in ("cuda", "version"):
         value = getattr(policy.driver, key)
         if value is not None and not _VERSION.fullmatch(value):

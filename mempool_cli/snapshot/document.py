@@ -103,14 +103,14 @@ def text_of(snapshot: Snapshot, *, redact: bool) -> str:
 def read(file: str) -> Snapshot:
     """The snapshot in a file. MempoolError `input-file` names the file, and the key that is wrong or twice there."""
     try:
-        document: Any = json.loads(toml_file.read_text(file, hint=_HINT))
+        document: Any = json.loads(toml_file.read_text(file, hint=lambda: _HINT))
     except (ValueError, RecursionError) as error:
         raise MempoolError("input-file", f"{file}: not JSON: {error}", hint=_HINT) from error
     found = document.get("schema") if isinstance(document, dict) else None
     if found != SCHEMA:
         what = f"schema: {found!r}" if isinstance(found, str) else "there is no schema in it"
         raise MempoolError("input-file", f"{file}: {what}, and not {SCHEMA!r}", hint=_HINT)
-    snapshot = toml_file.convert(document, Snapshot, file, hint=_HINT)
+    snapshot = toml_file.convert(document, Snapshot, file, hint=lambda: _HINT)
     if snapshot.redacted:
         hint = "compare snapshots that were taken without --redact"
         raise MempoolError("input-file", f"{file}: redacted: its devices cannot be told apart by UUID", hint=hint)

@@ -174,7 +174,7 @@ def _uniform(count: int, spec: str) -> Profile:
 
 def _read(base: str, spec: str) -> Profile:
     if "/" in base or base.endswith(".toml"):
-        return _parse(read_text(base, hint=_hint()), base)
+        return _parse(read_text(base, hint=_hint), base)
     if base not in profile_names():
         raise MempoolError("usage", f"--sim {spec}: there is no profile {base!r}", hint=_hint())
     from importlib import resources
@@ -189,7 +189,7 @@ def _parse(text: str, file: str) -> Profile:
         if "code" in entry:
             entry["code"] = _code(entry["code"], file)
     tables: dict[str, type[msgspec.Struct]] = {"device": _DeviceTable, "p2p": P2PTable, "failure": Failure}
-    return _expand(convert(table, _File, file, hint=keys(_File, tables)), file)
+    return _expand(convert(table, _File, file, hint=lambda: keys(_File, tables)), file)
 
 
 def _tables(value: object) -> list[dict[str, Any]]:
