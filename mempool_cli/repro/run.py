@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Literal, NamedTuple
 
@@ -126,18 +127,9 @@ def _reproduction(
     keep: Callable[[Calls], None],
 ) -> tuple[Reproduction, KeyboardInterrupt | Terminated | None]:
     """What came of the trials, and the interrupt that ended them. `pair`: or why there is none."""
+    about = partial(Reproduction, bug=bug.id, kind=bug.kind, title=bug.title, variant=variant)
     if isinstance(pair, str):
-        untried = Reproduction(
-            bug=bug.id,
-            kind=bug.kind,
-            title=bug.title,
-            variant=variant,
-            owner=None,
-            accessor=None,
-            verdict="inconclusive",
-            why=pair,
-        )
-        return untried, None
+        return about(owner=None, accessor=None, verdict="inconclusive", why=pair), None
     place = "the host" if pair.owner is None else f"device {pair.owner}"
     on_event(Event("status", f"{bug.id}: trials with pools on {place}, accessed by device {pair.accessor}..."))
     told: list[tuple[ReproTrial, tuple[str, ...]]] = []
@@ -147,20 +139,8 @@ def _reproduction(
     except (KeyboardInterrupt, Terminated) as error:
         cut = error
     trials = tuple(trial for trial, _ in told)
-    verdict, first = _decide(bug, trials)
-    why = (
-        f"{first.arm}, {first.history}: {first.why}" if first else f"the arm {bug.decides[0]} decides, and was not run"
-    )
-    stuck = _stuck(trials)
-    if (stuck or cut) and verdict in ("not-affected", "absent"):
-        verdict, why = "inconclusive", "not all trials were run"
-        if stuck:
-            why = f"process {stuck} of a trial remains, and no other one was started"
-    reproduction = Reproduction(
-        bug=bug.id,
-        kind=bug.kind,
-        title=bug.title,
-        variant=variant,
+    verdict, why, first = _decide(bug, trials, complete=not cut)
+    reproduction = about(
         owner=pair.owner,
         accessor=pair.accessor,
         verdict=verdict,
@@ -288,17 +268,20 @@ def _enforced(bug: Bug, trials: Sequence[ReproTrial]) -> Literal["yes", "no", "u
     return "no" if through else "yes" if blocked else "untested"
 
 
-def _decide(bug: Bug, trials: Sequence[ReproTrial]) -> tuple[Verdict, ReproTrial | None]:
-    """The verdict of the arm that decides, over its histories and repeats, and the trial that gave it.
+def _decide(bug: Bug, trials: Sequence[ReproTrial], *, complete: bool) -> tuple[Verdict, str, ReproTrial | None]:
+    """The verdict of the arm that decides, over its histories and repeats, why, and the trial that gave it.
 
-    A trial that failed counts, of whatever arm, unless the bug was seen all the same.
+    A trial that failed counts, of whatever arm, unless the bug was seen all the same. It is ruled out by all trials
+    alone: not where they were cut short, nor where after one whose process remains no other one was started.
     """
     failed = [trial for trial in trials if trial.verdict == "failed"]
     deciding = [trial for trial in trials if trial.arm in bug.decides and trial.verdict != "failed"]
     seen = {trial.verdict for trial in deciding} & {"affected", "present"}
-    if failed and not seen:
-        return "failed", failed[0]
-    if not deciding:
-        return "inconclusive", None
-    first = min(deciding, key=lambda trial: severity(trial.verdict))
-    return first.verdict, first
+    if not deciding and not failed:
+        return "inconclusive", f"the arm {bug.decides[0]} decides, and was not run", None
+    first = failed[0] if failed and not seen else min(deciding, key=lambda trial: severity(trial.verdict))
+    stuck = _stuck(trials)
+    if first.verdict in ("not-affected", "absent") and (stuck or not complete):
+        remains = f"process {stuck} of a trial remains, and no other one was started"
+        return "inconclusive", remains if stuck else "not all trials were run", first
+    return first.verdict, f"{first.arm}, {first.history}: {first.why}", first
