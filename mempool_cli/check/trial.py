@@ -72,16 +72,13 @@ Cases = Iterator[tuple[str, Callable[[], str]]]
 def _case(name: str, ask: Callable[[], str]) -> CheckCase:
     begin = time.monotonic()
     words = None
-    notes: list[str] = []
     try:
         outcome, why = "passed", ask()
-    except (FailedError, SkippedError) as error:
-        outcome, why = "failed" if isinstance(error, FailedError) else "skipped", str(error)
-        notes = getattr(error, "__notes__", notes)
-    except DriverError as error:
-        outcome, why, words = "error", f"the driver refused {error.words.call}", error.words
-        notes = getattr(error, "__notes__", notes)
-    why = "; ".join([why, *notes])
+    except (FailedError, SkippedError, DriverError) as error:
+        outcome, told = "failed" if isinstance(error, FailedError) else "skipped", str(error)
+        if isinstance(error, DriverError):
+            outcome, told, words = "error", f"the driver refused {error.words.call}", error.words
+        why = "; ".join([told, *getattr(error, "__notes__", ())])
     seconds = round(time.monotonic() - begin, 6)
     return msgspec.convert(
         {"name": name, "outcome": outcome, "why": why, "seconds": seconds, "driver": msgspec.to_builtins(words)},

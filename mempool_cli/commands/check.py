@@ -67,10 +67,9 @@ def check(
     from mempool_cli.report_file import check_writable
     from mempool_cli.survey import look
 
-    if junit and (listed or init):
-        raise MempoolError("usage", f"--junit with --{'list' if listed else 'init'}: nothing is checked")
-    if policy and (listed or init):
-        raise MempoolError("usage", f"POLICY with --{'list' if listed else 'init'}: nothing is checked")
+    unused = "--junit" if junit else "POLICY" if policy else None
+    if unused and (listed or init):
+        raise MempoolError("usage", f"{unused} with --{'list' if listed else 'init'}: nothing is checked")
     if listed:
         finish(ctx, Answer(result=list_checks()))
     rules = read_policy(str(policy)) if policy else None

@@ -41,6 +41,12 @@ def cases(check: dict[str, Any], outcome: str) -> dict[str, str]:
     return {case["name"]: case["why"] for case in check["cases"] if case["outcome"] == outcome}
 
 
+def lost(*pairs: tuple[int, int]) -> dict[str, str]:
+    """The cases of pairs, accessor and owner, that a policy wants and that are not capable."""
+    why = f"the accessor cannot reach the owner {CAPABLE}, the policy says it must be"
+    return {f"device {accessor} with memory of device {owner}": why for accessor, owner in pairs}
+
+
 def policy(mempool: Mempool, directory: Path, spec: str) -> Path:
     """The policy that the machine prints of itself."""
     done = mempool("--sim", spec, "check", "--init")
@@ -377,11 +383,7 @@ def test_pairs_of_cards_without_pools_are_in_the_policy_too(mempool: Mempool, tm
     rules = policy(mempool, tmp_path, machine(tmp_path, f"{TWO_CARDS}[p2p]\nall = true\n"))
     status, found = of(mempool, machine(tmp_path, TWO_CARDS), str(rules), *QUICK)
     assert status == 1
-    why = f"the accessor cannot reach the owner {CAPABLE}, the policy says it must be"
-    assert cases(found["capability"], "failed") == {
-        "device 1 with memory of device 0": why,
-        "device 0 with memory of device 1": why,
-    }
+    assert cases(found["capability"], "failed") == lost((1, 0), (0, 1))
 
 
 @pytest.mark.usefixtures("here")
@@ -406,11 +408,7 @@ def test_a_link_is_gone(mempool: Mempool, tmp_path: Path) -> None:
     cards = '[[device]]\nname = "NVIDIA RTX A6000"\ncount = 4\n[p2p]\ngroups = [[0, 1]]\n'
     status, found = of(mempool, machine(tmp_path, cards), str(rules), *QUICK)
     assert status == 1
-    why = f"the accessor cannot reach the owner {CAPABLE}, the policy says it must be"
-    assert cases(found["capability"], "failed") == {
-        "device 2 with memory of device 3": why,
-        "device 3 with memory of device 2": why,
-    }
+    assert cases(found["capability"], "failed") == lost((2, 3), (3, 2))
 
 
 @pytest.mark.usefixtures("here")
