@@ -17,6 +17,7 @@ from mempool_cli.driver.port import (
     AccessEntry,
     AccessFlags,
     AllocationType,
+    ComputeMode,
     Location,
     LocationType,
     PoolProperties,
@@ -589,3 +590,10 @@ def test_pools_belong_to_one_process() -> None:
         driver.init()
     grant(ours, ours.device_get_default_mem_pool(0), 1)
     assert theirs.mem_pool_get_access(theirs.device_get_default_mem_pool(0), device_location(1)) == AccessFlags.NONE
+
+
+def test_the_words_for_compute_modes_are_the_drivers(tmp_path: Path) -> None:
+    file = tmp_path / "modes.toml"
+    words = [mode.name.lower().replace("_", "-") for mode in ComputeMode]
+    file.write_text("".join(f'[[device]]\ncompute_mode = "{word}"\n' for word in words))
+    assert [card.compute_mode for card in parse_spec(str(file)).devices] == list(ComputeMode)

@@ -95,9 +95,7 @@ class TwoSides:
             self.driver.store(memory.pointer, data)
             return
         self.driver.ctx_set_current(memory.side.context)
-        self.driver.memcpy_htod(memory.pointer, data)
-        # It may return before the data is there, and our streams do not wait for the default one.
-        self.driver.ctx_synchronize()
+        data_path.put(self.driver, memory.pointer, data)
 
     def look(self, memory: Memory, size: int = SIZE) -> bytes:
         """Reads as its owner does."""
